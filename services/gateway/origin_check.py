@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from services.gateway.serving.unread_request import refuse_unread
 from services.gateway.speech.failures import Failure
 from services.gateway.speech.refusals import AnswerByPath
 
@@ -28,9 +29,7 @@ class OriginCheck:
         own = origin is not None and origin.partition("://")[2] == headers.get("host")
         if origin is None or own or origin in self._allowed or "*" in self._allowed:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
         else:
             message = "the origin of this page may not call the gateway; ALLOWED_ORIGINS names those that may"
             failure = Failure(403, "origin_not_allowed", message)
-            await self._refuse(scope, failure)(scope, receive, send)
+            await refuse_unread(self._refuse(scope, failure), scope, receive, send)

@@ -2,6 +2,7 @@
 log. Never its text, and no address that names a voice.
 """
 
+import asyncio
 import logging
 import re
 import secrets
@@ -12,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
-from services.gateway.speech.failures import failure_of
+from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.refusals import AnswerByPath
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class RequestContext:
 
         async def observed(message: Message) -> None:
             nonlocal status, sent, first_byte
-            if message["type"] in ("http.response.start", "websocket.accept"):
+            if message["type"] in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
                 status = message.get("status", 101)
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             elif size := len(message.get("body") or message.get("bytes") or message.get("text") or b""):
@@ -53,6 +54,12 @@ class RequestContext:
             telemetry.annotate("request.id", request_id)
             try:
                 await self._app(scope, receive, observed)
+            except asyncio.CancelledError:
+                # The drain cuts what has not ended in its time.
+                if status or scope["type"] == "websocket":
+                    raise
+                failure = Failure(503, "draining", "the gateway is being stopped", 1.0)
+                await self._failed(scope, failure)(scope, receive, observed)
             except Exception as error:
                 telemetry.failed(error)
                 if status or scope["type"] == "websocket":

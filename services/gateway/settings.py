@@ -28,8 +28,16 @@ class GatewaySettings:
     """Request bodies received at once, 1 to 1024, each of which may hold max_body_bytes; further
     ones wait.
     """
+    head_seconds: float = 15.0
+    """Seconds, 0.1 to 600, in which the head of a request must arrive, the first of a connection
+    counted from its start.
+    """
+    keep_alive_seconds: float = 75.0
+    """Seconds, 1 to 3600, that a connection is kept for a further request."""
     body_seconds: float = 30.0
-    """Seconds, 0.1 to 600, in which a request body must arrive."""
+    """Seconds, 0.1 to 600, in which a request body must arrive, and for which it waits for its
+    turn.
+    """
     reader_seconds: float = 60.0
     """Seconds, 0.1 to 600, after which a caller that reads no audio is disconnected."""
     max_held_bytes: int = 256 * 1024 * 1024
@@ -37,7 +45,13 @@ class GatewaySettings:
     with 429.
     """
     max_connections: int = 4_096
-    """Most connections at once, 1 to 65536; requests on further ones are answered with 503."""
+    """Most connections at once, 1 to 65536, and most requests; further requests are answered with
+    503. For a further connection, the one that has waited longest for a request is closed.
+    """
+    max_websockets: int = 1_024
+    """Most WebSockets at once, 1 to 65536; further ones are answered with 503."""
+    websocket_idle_seconds: float = 180.0
+    """Seconds, 0.1 to 86400, after which a WebSocket on which nothing is spoken is closed."""
     wyoming_listen: str = ""
     """host:port for the protocol of Home Assistant's voice services, such as 127.0.0.1:10200; port
     0 takes a free one. Empty: it is not served.
@@ -45,7 +59,9 @@ class GatewaySettings:
     wyoming_connections: int = 64
     """Most connections of Wyoming at once, 1 to 65536; a further one gets an error."""
     drain_seconds: float = 30.0
-    """Seconds, 0 to 3600, that accepted requests may continue after SIGTERM."""
+    """Seconds, 0 to 3600, that requests and the utterances of WebSockets may continue after
+    SIGTERM.
+    """
     log_level: str = "INFO"
     """Name of a level of the logging module."""
 
@@ -54,9 +70,13 @@ class GatewaySettings:
             ("max_body_bytes", 1 << 16, 1 << 28),
             ("max_bodies", 1, 1_024),
             ("max_held_bytes", 1 << 20, 1 << 36),
+            ("head_seconds", 0.1, 600.0),
+            ("keep_alive_seconds", 1.0, 3_600.0),
             ("body_seconds", 0.1, 600.0),
             ("reader_seconds", 0.1, 600.0),
             ("max_connections", 1, 65_536),
+            ("max_websockets", 1, 65_536),
+            ("websocket_idle_seconds", 0.1, 86_400.0),
             ("wyoming_connections", 1, 65_536),
             ("drain_seconds", 0.0, 3_600.0),
         ):

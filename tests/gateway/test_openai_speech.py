@@ -19,9 +19,8 @@ import soundfile
 from cosyserve.audio.compressed import FileFormat
 from services.gateway.speech.voice_names import VoiceNames
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
-from tests.stacks.gateway_server import Gateway, gateway, scripted_gateway
-from tests.stacks.relay import Relay
-from tests.stacks.scripted_stages import expected_audio, stack
+from tests.stacks.gateway_server import Gateway, scripted_gateway
+from tests.stacks.scripted_stages import expected_audio
 
 PATH = "/v1/audio/speech"
 FORMATS = [each for each in FileFormat if each is not FileFormat.PCM]
@@ -289,19 +288,3 @@ async def test_a_caller_that_hangs_up_before_the_first_audio_cancels_too() -> No
         asking.cancel()
         await asyncio.wait((asking,))
         await all_idle(running)
-
-
-async def test_a_lost_orchestrator_is_resumed_unheard() -> None:
-    async with stack() as first, stack() as second:
-        relay = Relay(first.orchestrator.port)
-        async with relay, gateway(f"127.0.0.1:{relay.port}") as served:
-            hook(first, "token2wav", hang_after_some)
-            received = b""
-            async with served.http.stream("POST", PATH, json=body(response_format="pcm")) as response:
-                async for piece in response.aiter_raw():
-                    received += piece
-                    if relay.target == first.orchestrator.port:
-                        relay.target = second.orchestrator.port
-                        relay.cut()
-        samples = np.frombuffer(received, "<i2")
-    assert samples[samples != 0].tobytes() == expected_audio(TEXT)

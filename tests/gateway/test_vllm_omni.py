@@ -23,7 +23,6 @@ from websockets.exceptions import ConnectionClosed
 
 from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.types import WordTime
-from services.gateway.vllm_omni import session
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.gateway_server import Gateway, scripted_gateway
 from tests.stacks.scripted_stages import Stack, expected_audio
@@ -406,12 +405,11 @@ async def test_more_text_than_is_held_is_refused(granularity: str, letter: str) 
         assert spoken(b"".join((await answers(ws))[1])) == expected_audio("one")
 
 
-async def test_a_connection_without_messages_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "IDLE_SECONDS", 0.3)
-    async with connected() as (ws, _, _):
+async def test_a_connection_without_messages_is_closed() -> None:
+    async with connected(settings={"websocket_idle_seconds": 0.3}) as (ws, _, _):
         await send(ws, STREAMED)
         (error,), _ = await answers(ws, "error")
-        assert "no message came within 0.3 s" in error["message"]
+        assert "nothing was spoken for 0.3 s" in error["message"]
         with pytest.raises(ConnectionClosed):
             await asyncio.wait_for(ws.recv(), 5)
         assert ws.close_code == 1008

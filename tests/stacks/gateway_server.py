@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from services.gateway.__main__ import GatewayServer, server_config
-from services.gateway.app import application
+from services.gateway.app import application, connection_limits
+from services.gateway.serving.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from tests.stacks.scripted_stages import Stack, stack
 
@@ -30,7 +30,7 @@ async def gateway(orchestrator: str, **settings: Any) -> AsyncIterator[Gateway]:
     """orchestrator: host:port of the public service. settings: of the gateway."""
     values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
     app = application(values)
-    server = GatewayServer(server_config(app, values), app)
+    server = GatewayServer(app, values, connection_limits(values))
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listening.getsockname()[1]}"
     # Not serve(), which would take the signals of the test runner.

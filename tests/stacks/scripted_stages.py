@@ -5,6 +5,7 @@ the sound of token t is 960 samples of the value LOUDNESS + t. So what a listene
 known without any model.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,8 @@ class Script:
     """Calls now inside LLM or token2wav."""
     timed: bool = False
     """Of frontend and llm: whether words have times. A word is its sentence, letter for letter."""
+    cancelled: int = 0
+    """Calls that the caller cancelled."""
     silent_tokens: bool = False
     loudness: Callable[[int], int] = lambda token: LOUDNESS + token
     """Value of a token's samples."""
@@ -87,6 +90,9 @@ class Script:
         self.active += 1
         try:
             yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled += 1
+            raise
         finally:
             self.active -= 1
 
@@ -214,6 +220,14 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         await self._reading(context)
         ids = self.script.instruction or [*(len(word) for word in request.instruction.split()), 999]
         return frontend_pb2.ReadInstructionResponse(token_ids=ids)
+
+    async def CreateVoice(
+        self, request: frontend_pb2.FrontendServiceCreateVoiceRequest, context: Any
+    ) -> frontend_pb2.FrontendServiceCreateVoiceResponse:
+        """A voice of the draft's id; nothing is stored."""
+        await self._reading(context)
+        summary = voice_pb2.VoiceSummary(id=request.draft.id)
+        return frontend_pb2.FrontendServiceCreateVoiceResponse(voice=voice_pb2.VoiceDetails(summary=summary))
 
     async def _reading(self, context: Any) -> None:
         with self.script.inside("read"):

@@ -33,11 +33,19 @@ class Finding:
 @dataclass(frozen=True)
 class Target:
     """address: host:port of the public door. door: process id of the orchestrator, None when it
-    runs elsewhere.
+    runs elsewhere. http, gateway: the same of the gateway; None: there is none to attack.
     """
 
     address: str
     door: int | None = None
+    http: str | None = None
+    gateway: int | None = None
+
+    def at_gateway(self) -> "Target":
+        """The gateway as the door. Raises ValueError without one."""
+        if self.http is None:
+            raise ValueError("there is no gateway; --http names one")
+        return Target(self.http, self.gateway)
 
     async def tiny(self) -> float:
         """Seconds until the first audio of a tiny request over a connection of its own. Raises the

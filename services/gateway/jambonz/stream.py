@@ -27,6 +27,7 @@ from services.gateway.jambonz.messages import (
     read_message,
 )
 from services.gateway.speech.arriving_text import MOST_CHARACTERS, ArrivingText
+from services.gateway.speech.drain import drain_of
 from services.gateway.speech.failures import failure_of
 from services.gateway.speech.speaking import Speaker, speaker_of
 
@@ -80,13 +81,18 @@ class Call:
         """
         await self.send(connect_message(form))
         tasks = asyncio.create_task(self._read_messages()), asyncio.create_task(self._speak_all(form))
+        draining = asyncio.create_task(self._end_with_the_gateway())
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancel_all(tasks)
+            await cancel_all((*tasks, draining))
         for task in tasks:
             if not task.cancelled():
                 task.result()
+
+    async def _end_with_the_gateway(self) -> None:
+        await drain_of(self._socket).until_begun()
+        self.end()
 
     def end(self) -> None:
         """Take no more text; `run` returns when what was asked for is spoken."""

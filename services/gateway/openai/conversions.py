@@ -11,14 +11,14 @@ from cosyserve.audio.compressed import FileFormat, file_encoder
 from cosyserve.client.options import ConversionOptions
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai.error_object import error_response
-from services.gateway.speech.audio_response import AudioResponse
+from services.gateway.speech.audio_response import AUDIO_CONTENT, AudioResponse
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()
 
 
-@router.post("/v1/audio/conversions", response_class=Response, responses={200: {"content": {"audio/mpeg": {}}}})
+@router.post("/v1/audio/conversions", response_class=Response, responses={200: {"content": AUDIO_CONTENT}})
 async def create_conversion(
     request: Request,
     file: UploadFile,

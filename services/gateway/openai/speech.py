@@ -11,7 +11,7 @@ from cosyserve.client.options import SynthesisOptions
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai import events
 from services.gateway.openai.error_object import error_response
-from services.gateway.speech.audio_response import AudioResponse
+from services.gateway.speech.audio_response import AUDIO_CONTENT, AudioResponse
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.speaking import speaker_of
 
@@ -82,7 +82,11 @@ class SpeechBody(BaseModel):
         )
 
 
-@router.post("/v1/audio/speech", response_class=Response, responses={200: {"content": {"audio/mpeg": {}}}})
+@router.post(
+    "/v1/audio/speech",
+    response_class=Response,
+    responses={200: {"content": {**AUDIO_CONTENT, "text/event-stream": {"schema": {"type": "string"}}}}},
+)
 async def create_speech(body: SpeechBody, request: Request) -> Response:
     """Speak a text."""
     speaker = speaker_of(request)

@@ -10,6 +10,7 @@ from starlette.status import HTTP_201_CREATED
 
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.errors import InvalidRequest
+from services.gateway.speech.hang_up import unless_hung_up
 from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()
@@ -80,9 +81,9 @@ async def create_voice(
     cut_prompt: Annotated[bool, Form()] = False,
 ) -> VoiceDetailsObject:
     """Make a voice of a recording of one speaker, 1 to 30 s long. consent: who agreed to it, kept
-    with the voice. labels: a JSON object of strings.
+    with the voice. labels: a JSON object of strings. A caller that hangs up has no voice made.
     """
-    details = await speaker_of(request).client.create_voice(
+    making = speaker_of(request).client.create_voice(
         await audio_sample.read(),
         voice_id=voice_id,
         transcript=transcript,
@@ -93,7 +94,7 @@ async def create_voice(
         labels=_read_labels(labels),
         cut_prompt=cut_prompt,
     )
-    return _details(details)
+    return _details(await unless_hung_up(request, making))
 
 
 @router.delete("/v1/audio/voices/{voice_id}")

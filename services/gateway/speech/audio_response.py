@@ -7,16 +7,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve import telemetry
+from cosyserve.audio.compressed import FileFormat
 from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
+from services.gateway.speech.hang_up import until_hung_up
 from services.gateway.speech.speaking import Utterance
 
 log = logging.getLogger(__name__)
+AUDIO_CONTENT: dict[str, Any] = {
+    each.media_type: {"schema": {"type": "string", "format": "binary"}} for each in FileFormat
+}
+"""Of an answer of any format, in the OpenAPI document."""
 Pieces = AsyncGenerator[bytes]
 
 
@@ -47,7 +54,7 @@ class AudioResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         speaking = asyncio.create_task(self._speak(scope, receive, send))
-        hanging_up = asyncio.create_task(_until_hung_up(receive))
+        hanging_up = asyncio.create_task(until_hung_up(receive))
         try:
             await asyncio.wait((speaking, hanging_up), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -101,8 +108,3 @@ def _note(error: Exception) -> None:
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ReaderStalled) else failure_of(error).message
-
-
-async def _until_hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -69,11 +69,14 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Speaker:
-    """One for the whole gateway. reader_seconds: as in `AudioResponse`."""
+    """One for the whole gateway. reader_seconds: as in `AudioResponse`. idle_seconds: after which
+    a WebSocket on which nothing is spoken is closed.
+    """
 
     client: AsyncClient
     voices: VoiceNames
     reader_seconds: float
+    idle_seconds: float = 180.0
     figures: SpeechFigures = field(default_factory=SpeechFigures)
 
     async def speak(

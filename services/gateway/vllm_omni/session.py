@@ -22,8 +22,6 @@ from services.gateway.websocket.conversation import Conversation, Malformed, Mes
 
 log = logging.getLogger(__name__)
 router = APIRouter()
-IDLE_SECONDS = 180.0
-"""Longest time between two messages while nothing is spoken."""
 MOST_HELD_CHARACTERS = 20_000
 """Text of an utterance that is held: until its end (`split_granularity` none), or until it has more
 than blanks.
@@ -40,7 +38,8 @@ class _Closed(Exception):
 async def stream(socket: WebSocket) -> None:
     """Utterances one after the other until the caller hangs up."""
     await socket.accept()
-    conversation = Conversation(socket, speaker_of(socket).reader_seconds, IDLE_SECONDS, tolerant=True)
+    speaker = speaker_of(socket)
+    conversation = Conversation(socket, speaker.reader_seconds, speaker.idle_seconds, tolerant=True)
     code, reason = _NORMAL, ""
     try:
         await Session(socket, conversation).run()

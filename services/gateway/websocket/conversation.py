@@ -6,19 +6,29 @@ import asyncio
 import collections
 import contextlib
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve.errors import CallerStalled, InvalidRequest
+from services.gateway.speech.drain import drain_of
 
 Message = dict[str, Any]
 MOST_CHARACTERS = 100_000
 """Longest message in characters."""
-_MOST_AHEAD, _MOST_CHARACTERS_AHEAD = 2_048, 200_000
-"""Messages, and characters of them together, that are received before they can be handled. Then the
-socket is not read, and that the caller has hung up is only noticed when something is sent.
+_MOST_AHEAD = 32
+"""Messages that are received before they can be handled; then the socket is not read, nor when they
+have more than MOST_CHARACTERS together.
+"""
+_LOST, _RESTARTS = 1006, 1012
+"""Close codes of RFC 6455 and its registry: no closing handshake; the server restarts."""
+
+
+OVER = "over"
+"""In the scope's state, where the server puts it: an Event that is set when the connection has
+ended, also behind messages that have not been received.
 """
 
 
@@ -46,19 +56,39 @@ class Conversation:
         self._ahead: collections.deque[tuple[Message, int]] = collections.deque()
         """Received and not yet handled, with their characters."""
         self._characters_ahead = 0
+        self._drained = False
+        self._idle_until = time.monotonic() + idle_seconds
 
-    async def first(self) -> Message:
+    async def first(self, *, engaged: bool = False) -> Message:
         """The next message, before any utterance. Raises CallerStalled without one in time,
-        InvalidRequest for what is no JSON object, WebSocketDisconnect.
+        InvalidRequest for what is no JSON object, WebSocketDisconnect, also when the gateway is
+        being stopped: then `close` says so, whatever code it is given. engaged: utterances are
+        spoken beside this call, so that a gateway that is being stopped goes on with it.
         """
+        drain = drain_of(self._socket)
+        if drain.begun and not engaged:
+            raise self._restarting()
         if self._ahead:
             return self._take()
-        receiving = self._receive()
-        done, _ = await asyncio.wait((receiving,), timeout=self._idle_seconds)
-        if not done:
-            raise CallerStalled(f"no message came within {self._idle_seconds:g} s")
+        receiving, ending = self._receive(), asyncio.create_task(drain.until_begun())
+        try:
+            await asyncio.wait(
+                (receiving,) if engaged else (receiving, ending),
+                timeout=max(self._idle_until - time.monotonic(), 0.0),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            ending.cancel()
+        if drain.begun and not engaged:
+            raise self._restarting()
+        if not receiving.done():
+            raise CallerStalled(f"nothing was spoken for {self._idle_seconds:g} s")
         self._receiving = None
         return receiving.result()[0]
+
+    def renew_idle_time(self) -> None:
+        """Count the idle time from now."""
+        self._idle_until = time.monotonic() + self._idle_seconds
 
     async def speak(
         self, speaking: Awaitable[None], on_message: Callable[[Message], Coroutine[Any, Any, bool]]
@@ -68,6 +98,8 @@ class Conversation:
         first one of the next. An error of one cancels the other and is raised.
         """
         speech = asyncio.ensure_future(speaking)
+        over = self._socket.scope.get("state", {}).get(OVER, asyncio.Event())
+        leaving = asyncio.create_task(over.wait())
         handling: asyncio.Task[bool] | None = None
         belongs = True
         try:
@@ -75,8 +107,10 @@ class Conversation:
                 if handling is None and belongs and self._ahead:
                     handling = asyncio.create_task(on_message(self._ahead[0][0]))
                 receiving = self._receive() if self._has_room() else None
-                tasks = [task for task in (speech, handling, receiving) if task is not None]
+                tasks = [task for task in (speech, handling, receiving, leaving) if task is not None]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if leaving.done():
+                    raise WebSocketDisconnect(_LOST)
                 if receiving is not None and receiving.done():
                     self._receiving = None
                     self._ahead.append(receiving.result())
@@ -87,10 +121,11 @@ class Conversation:
                         self._take()
             await speech
         finally:
-            for task in (speech, handling):
+            for task in (speech, handling, leaving):
                 if task is not None:
                     task.cancel()
                     await asyncio.wait((task,))
+            self.renew_idle_time()
 
     async def send(self, message: Message) -> None:
         """Raises CallerStalled when the caller does not read it in time."""
@@ -101,7 +136,11 @@ class Conversation:
         await self._send(self._socket.send_bytes(audio))
 
     async def close(self, code: int, reason: str = "") -> None:
-        """Close the connection, if it is still open."""
+        """Close the connection, if it is still open. code: 1012 in its place while the gateway is
+        being stopped.
+        """
+        if self._drained:
+            code, reason = _RESTARTS, "the server restarts"
         if self._receiving is not None:
             self._receiving.cancel()
             with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, InvalidRequest):
@@ -117,12 +156,16 @@ class Conversation:
             raise CallerStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
 
     def _has_room(self) -> bool:
-        return len(self._ahead) < _MOST_AHEAD and self._characters_ahead < _MOST_CHARACTERS_AHEAD
+        return len(self._ahead) < _MOST_AHEAD and self._characters_ahead <= MOST_CHARACTERS
 
     def _take(self) -> Message:
         message, characters = self._ahead.popleft()
         self._characters_ahead -= characters
         return message
+
+    def _restarting(self) -> WebSocketDisconnect:
+        self._drained = True
+        return WebSocketDisconnect(_RESTARTS)
 
     def _receive(self) -> asyncio.Task[tuple[Message, int]]:
         if self._receiving is None:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 router = APIRouter()
-IDLE_SECONDS = 180.0
-"""Longest time between two utterances of a connection."""
 _PARTS = ("text", "flush", "cancel", "end")
 _NORMAL, _POLICY, _INTERNAL, _LATER = 1000, 1008, 1011, 1013
 """Close codes of RFC 6455 and its registry."""
@@ -50,7 +48,8 @@ _NORMAL, _POLICY, _INTERNAL, _LATER = 1000, 1008, 1011, 1013
 async def stream(socket: WebSocket) -> None:
     """Utterances one after the other until the caller hangs up."""
     await socket.accept()
-    conversation = Conversation(socket, speaker_of(socket).reader_seconds, IDLE_SECONDS)
+    speaker = speaker_of(socket)
+    conversation = Conversation(socket, speaker.reader_seconds, speaker.idle_seconds)
     try:
         message = await conversation.first()
         while True:

@@ -16,7 +16,7 @@ from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.stacks.calls import all_of, refusal
 from tests.stacks.whole_stack import WholeStack, whole_stack
-from tools.attack.__main__ import ATTACKS, attacked, main
+from tools.attack.__main__ import ALL, attacked, main, target_of
 from tools.attack.target import Finding, Target
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,12 +71,16 @@ async def test_nothing_was_done_for_a_refused_request(stack: WholeStack) -> None
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target() -> AsyncIterator[Target]:
-    async with local_deployment(Path("tests/golden/tiny"), backend="fake") as stack:
-        yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
+    async with local_deployment(Path("tests/golden/tiny"), backend="fake", http="127.0.0.1:0") as stack:
+        yield target_of(stack)
 
 
 @pytest.mark.parametrize(
-    "name", ["half-sent", "connections", "empty-streams", "empty-calls", "undecodable", "hang-ups", "never-reading"]
+    "name",
+    [
+        *("half-sent", "connections", "empty-streams", "empty-calls", "undecodable", "hang-ups", "never-reading"),
+        *("http-half-closed", "http-head-bombs", "http-body-bombs", "http-form-bombs", "websocket-floods"),
+    ],
 )
 async def test_the_limit_holds(target: Target, name: str) -> None:
     finding = (await attacked(target, [name]))[name]
@@ -98,7 +102,7 @@ async def test_a_broken_limit_is_the_exit_status(
         async def attack(_: Target) -> Finding:
             return Finding("nothing", "nothing", held[name])
 
-        monkeypatch.setitem(ATTACKS, name, attack)
+        monkeypatch.setitem(ALL, name, attack)
 
     for name in held:
         pretend(name)

@@ -39,6 +39,7 @@ LAYERS = {
     "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"speech"}],
     "gateway": [
         {EDGE},
+        {"serving"},
         {"page", "elevenlabs", "vllm_omni", "jambonz", "wyoming"},
         {"cosyvoice", "websocket"},
         {"openai"},

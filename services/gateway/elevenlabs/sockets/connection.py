@@ -89,7 +89,8 @@ class Connection:
         """The next message of the caller, or what happens before it. Raises what has failed the
         connection, and InvalidRequest for a message that is none.
         """
-        receiving = asyncio.ensure_future(self._conversation.first())
+        self._conversation.renew_idle_time()
+        receiving = asyncio.ensure_future(self._conversation.first(engaged=bool(self._running)))
         try:
             await asyncio.wait((receiving, *self._running.values()), return_when=asyncio.FIRST_COMPLETED)
             over = [context for context, task in self._running.items() if task.done()]

@@ -1,0 +1,1 @@
+"""How the gateway meets its callers: connections, what they may hold, and how it leaves."""
