@@ -22,6 +22,13 @@ from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core.api_error import ApiError
 
 TEXT = "Your table is booked for 7. See you then."
+LONG = (
+    "Your table is booked. Please call us if you are late, or write to the kitchen. "
+    "On Mondays we serve fish from the lake, with bread that was made in the morning. "
+    "Children eat for half the price, and dogs find water beside the door. "
+    "The last train leaves at midnight from the station behind the church. "
+    "If it rains, take the path through the park, where old trees keep you dry."
+)
 VOICE, SEED = "21m00Tcm4TlvDq8ikWAM", 7
 
 
@@ -98,14 +105,11 @@ def realtime(url: str) -> bytes:
     heard = threading.Event()
 
     def text() -> Iterator[str]:
-        yield from ("Your ", "table ", "is ", "booked. ", "Please ", "call ", "us ", "if ", "you ", "are ", "late, ")
-        for _ in range(60):
-            yield "very "
-            if heard.wait(0.5):
-                break
-        else:
-            raise AssertionError("no audio came before the text was complete")
-        yield "late."
+        for word in LONG.split():
+            yield f"{word} "
+            if heard.wait(1.0):
+                return
+        raise AssertionError("no audio came before the text was complete")
 
     audio = b""
     client = ElevenLabs(base_url=url, api_key="none")
