@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
+from services.gateway.serving.request_limit import HEALTH_PATHS
 from services.gateway.speech.failures import Failure, failure_of
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_QUIET = ("/healthz", "/readyz", "/health")
 
 
 class RequestContext:
@@ -67,7 +67,7 @@ class RequestContext:
                 log.exception("%s failed", request_id)
                 await self._failed(failure_of(error))(scope, receive, observed)
             finally:
-                if scope["path"] not in _QUIET:
+                if scope["path"] not in HEALTH_PATHS:
                     log.info(
                         "%s %s %s: status %s, %d bytes, first after %s ms, %.0f ms in all",
                         request_id,
