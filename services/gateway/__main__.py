@@ -23,6 +23,8 @@ def main() -> int:
     try:
         settings = environment.load(GatewaySettings, PREFIX, os.environ)
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        # At INFO it writes the address of each WebSocket, which may name a voice or bear a key.
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         listening = _listen("listen", settings.listen, settings.reader_seconds)
         wyoming = None
         if settings.wyoming_listen:

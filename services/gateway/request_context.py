@@ -13,12 +13,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
+from services.gateway.serving.request_limit import HEALTH_PATHS
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.refusals import AnswerByPath
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_QUIET = ("/healthz", "/readyz", "/health", "/page/{name:path}")
+_QUIET = (*HEALTH_PATHS, "/page/{name:path}")
 """Routes that have no line in the log."""
 
 

@@ -73,7 +73,7 @@ class OpenConnections:
 
 class HangUps:
     """Notices that a peer has closed its side, also of a connection that is not read at the moment:
-    what the peer sent ahead would hide it. The kernel tells it (EPOLLRDHUP); where it cannot, a
+    what the peer sent ahead would hide it. The kernel reports it (EPOLLRDHUP); elsewhere a
     connection that is not read is noticed to be closed when it is read or written again.
     """
 
