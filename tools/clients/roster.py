@@ -78,17 +78,3 @@ EXAMPLES = (
     Script("examples/elevenlabs_speech.py", ELEVENLABS, ("it-works.mp3", "timed.pcm")),
     Script("examples/pipecat_pipeline.py", PIPECAT, ("pipeline.wav",)),
 )
-AWAITED = frozenset(
-    {
-        "elevenlabs_sdk.py",
-        "elevenlabs_speech.py",
-        "livekit_elevenlabs.py",
-        "pipecat_elevenlabs.py",
-        "cosyvoice_http.py",
-        "vllm_omni_websocket.py",
-        "wyoming_client.py",
-        "jambonz_scripted.py",
-    }
-)
-"""Scripts of APIs that the gateway is still to get: while one is not there, or fails, that is a row
-and no failure."""

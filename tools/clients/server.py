@@ -4,7 +4,6 @@ which say when the work of a request ended in each of them.
 
 import asyncio
 import contextlib
-import dataclasses
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,9 +15,6 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 from cosyserve.host.supervision.layout import free_ports
 from cosyserve.host.supervision.supervisor import local_deployment
-from services.gateway.settings import GatewaySettings
-
-_SPEAKS_WYOMING = any(field.name == "wyoming_listen" for field in dataclasses.fields(GatewaySettings))
 
 
 class Spans(trace_service_pb2_grpc.TraceServiceServicer):
@@ -74,7 +70,7 @@ async def server(model: Path) -> AsyncIterator[Server]:
             "COSYSERVE_FRONTEND_VOICES_URL": voices,
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}",
             "OTEL_BSP_SCHEDULE_DELAY": "200",
-            **({"COSYSERVE_GATEWAY_WYOMING_LISTEN": wyoming} if _SPEAKS_WYOMING else {}),
+            "COSYSERVE_GATEWAY_WYOMING_LISTEN": wyoming,
             # What clients make of a refusal is another matter: not all of them try again.
             "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
         }

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.clients import attempts as subject
-from tools.clients.attempts import Attempt, attempts
+from tools.clients.attempts import attempts
 from tools.clients.roster import Script
 
 ADDRESS = "http://127.0.0.1:1"
@@ -54,15 +54,11 @@ async def test_an_end_without_a_reason_is_a_failure(tmp_path: Path, body: str, w
     assert words in last.result
 
 
-async def test_a_script_that_is_missing_is_a_failure_unless_it_is_awaited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_script_that_is_missing_is_a_failure(tmp_path: Path) -> None:
     missing = Script(str(tmp_path / "gone.py"))
     (row,) = await attempts(missing, HERE)
     assert row.failed
     assert "gone.py does not exist" in row.result
-    monkeypatch.setattr(subject, "AWAITED", {"gone.py"})
-    assert await attempts(missing, HERE) == [Attempt("gone.py", "", "", "not there yet", missing.path)]
 
 
 async def test_a_script_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
