@@ -16,7 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from services.gateway.elevenlabs.sockets.multi_stream_input import MOST_CONTEXTS
-from tests.gateway.test_elevenlabs_speech import openai, timed
+from tests.gateway.apis.test_elevenlabs_speech import openai, timed
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.calls import until
 from tests.stacks.gateway_server import Gateway, scripted_gateway

@@ -9,7 +9,7 @@ from typing import Any
 from tests.stacks.gateway_server import gateway, scripted_gateway
 from tests.stacks.wyoming_server import wyoming_server
 
-SCRIPTS = Path(__file__).parents[1] / "clients"
+SCRIPTS = Path(__file__).parents[2] / "clients"
 
 
 async def rows(script: str, *addresses: str) -> list[dict[str, Any]]:
