@@ -20,6 +20,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from recipes.demo_voice.export import FLOW, LLM, SPEAKER, VOCODER
+from recipes.demo_voice.prepare_text import REPLIES
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER
 from recipes.demo_voice.training import commands
 
@@ -56,7 +57,7 @@ class Commands:
         everywhere = ("--device", "cuda" if options.gpus else "cpu")
         spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours, *everywhere)
         return [
-            Stage("text", self.module("prepare_text", "--sentences", options.corpus)),
+            Stage("text", self.module("prepare_text", "--sentences", options.corpus, "--replies", options.replies)),
             Stage("speech", self.module("synthesise", *spoken, "--processes", options.speakers), ("text",)),
             Stage("features", self.module("features", *everywhere, "--processes", options.processes), ("speech",)),
         ]
@@ -142,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
     parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
     parser.add_argument("--start", type=Path, metavar="MODEL", help="model directory whose weights are trained on")
+    parser.add_argument("--replies", type=int, default=REPLIES, help="short replies among the sentences")
     parser.add_argument("--hours", type=float, default=16, help="of speech")
     parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
     parser.add_argument("--speakers", type=int, default=8, help="processes that run the teacher")
