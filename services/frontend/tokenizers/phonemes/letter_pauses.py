@@ -15,7 +15,7 @@ _LINKED = word_set(
     "and as at but did does had has have his if is isn't it it's its just let's not of that that's this was wasn't "
     "what what's with"
 )
-"""Words behind which nobody pauses: `as X`, `it's A`."""
+"""Words that are joined to the letter behind them: `as X`, `it's A`."""
 
 
 def set_apart(words: Sequence[Word], pronunciations: Sequence[str]) -> list[Word]:
