@@ -19,10 +19,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from recipes.demo_voice.export import FLOW, LLM, SPEAKER, VOCODER
+from recipes.demo_voice.export import SPEAKER
 from recipes.demo_voice.prepare_text import REPLIES
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER
 from recipes.demo_voice.training import commands
+from services.llm.engine.weights import WEIGHTS as LLM
+from services.token2wav.flow.weights import FILE as FLOW
+from services.token2wav.vocoder.weights import FILE as VOCODER
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Training(parameter_store.TrainingState):
         self.network = Network(sizes, options.dropout).to(self._device).train()
         self._encoder_frozen, self._started = options.encoder is not None, options.start is not None
         if self._encoder_frozen or self._started:
-            read_encoder(options.encoder or options.start, self.network.encoder)
+            read_encoder(options.encoder or options.start, self.network.encoder, further_digits=self._started)
         self.network.encoder.requires_grad_(not self._encoder_frozen)
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(

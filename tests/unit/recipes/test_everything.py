@@ -20,7 +20,7 @@ def planned(*more: str) -> list[everything.Stage]:
     plan = everything.plan
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(everything, "plan", keep)
-        patched.setattr(everything.asyncio, "run", lambda waiting: waiting.close() or True)
+        patched.setattr("recipes.demo_voice.everything.asyncio.run", lambda waiting: waiting.close() or True)
         everything.main(["work", "--corpus", "c", "--teacher", "t", "--styles", "s", *more])
     return plan(seen[0])
 

@@ -263,6 +263,8 @@ def test_a_training_begins_with_a_finished_encoder_of_fewer_digits(
     training = train.Training(examples, Schedule(1000.0, 100), options)
     encoder = training.network.encoder
     drawn = encoder.digits.weight[5].clone()
+    with pytest.raises(ValueError, match=r"digits\.weight"):
+        read_encoder(tmp_path / "bundled.onnx", Network(replace(SIZES, width=16, digits=6)).encoder)
     half = {name: weight.half().float() for name, weight in bundled.named_parameters()}
     assert torch.equal(encoder.digits.weight[:5], half["digits.weight"])
     assert torch.equal(encoder.quarter.weight, half["quarter.weight"])
