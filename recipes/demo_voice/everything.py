@@ -4,6 +4,9 @@ stage as soon as its inputs are there.
 Each stage is the command that the README gives, run in its own process with its output in
 `WORK/logs/<stage>.log`. Stages that do not need each other run side by side, spread over the GPUs.
 A stage that ended well leaves `WORK/done/<stage>` and is not run again.
+
+With `--start MODEL` speech tokenizer, language model and flow begin with the weights of that model
+directory, whose speaker encoder and vocoder are kept.
 """
 
 import argparse
@@ -16,7 +19,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from recipes.demo_voice.export import SPEAKER
+from recipes.demo_voice.prepare_text import REPLIES
+from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER
 from recipes.demo_voice.training import commands
+from services.llm.engine.weights import WEIGHTS as LLM
+from services.token2wav.flow.weights import FILE as FLOW
+from services.token2wav.vocoder.weights import FILE as VOCODER
 
 
 @dataclass(frozen=True)
@@ -28,37 +37,73 @@ class Stage:
     after: tuple[str, ...] = ()
 
 
+class Commands:
+    """What the options make of each stage's command."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+
+    def module(self, name: str, *arguments: object) -> tuple[str, ...]:
+        """The command of a stage."""
+        written = (str(argument) for argument in arguments)
+        return (sys.executable, "-m", f"recipes.demo_voice.{name}", str(self._options.work), *written)
+
+    def trained(self, name: str, share: float, gpu: int, *arguments: object) -> tuple[str, ...]:
+        """The command of a training on one of the GPUs. share: of the minutes."""
+        gpus = self._options.gpus
+        device = f"cuda:{gpu % gpus}" if gpus else "cpu"
+        return self.module(name, "--device", device, "--minutes", f"{share * self._options.minutes:.2f}", *arguments)
+
+    def speech(self) -> list[Stage]:
+        """What every way begins with."""
+        options = self._options
+        everywhere = ("--device", "cuda" if options.gpus else "cpu")
+        spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours, *everywhere)
+        return [
+            Stage("text", self.module("prepare_text", "--sentences", options.corpus, "--replies", options.replies)),
+            Stage("speech", self.module("synthesise", *spoken, "--processes", options.speakers), ("text",)),
+            Stage("features", self.module("features", *everywhere, "--processes", options.processes), ("speech",)),
+        ]
+
+
 def plan(options: argparse.Namespace) -> list[Stage]:
     """The stages in an order in which they could also run one by one.
 
     The trainings share `minutes`, counted from the first one's beginning.
     """
-    work = str(options.work)
-    gpus = options.gpus
-
-    def module(name: str, *arguments: object) -> tuple[str, ...]:
-        return (sys.executable, "-m", f"recipes.demo_voice.{name}", work, *(str(argument) for argument in arguments))
-
-    def on(gpu: int) -> tuple[str, str]:
-        return ("--device", f"cuda:{gpu % gpus}" if gpus else "cpu")
-
-    def minutes(share: float) -> tuple[str, str]:
-        return ("--minutes", f"{share * options.minutes:.2f}")
-
-    everywhere = ("--device", "cuda" if gpus else "cpu")
-    spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours)
+    commands_ = Commands(options)
     return [
-        Stage("text", module("prepare_text", "--sentences", options.corpus)),
-        Stage("speech", module("synthesise", *spoken, *everywhere, "--processes", options.speakers), ("text",)),
-        Stage("features", module("features", *everywhere, "--processes", options.processes), ("speech",)),
-        Stage("tokenizer", module("tokenizer.train", "--digits", 6, *on(0), *minutes(0.19)), ("features",)),
-        Stage("speaker", module("speaker.train", *on(1), *minutes(0.02)), ("features",)),
+        *commands_.speech(),
+        *(_from(options.start, commands_) if options.start else _from_nothing(commands_)),
+        Stage("timing", commands_.module("timing.learn"), ("export",)),
+    ]
+
+
+def _from_nothing(commands_: Commands) -> list[Stage]:
+    module, trained = commands_.module, commands_.trained
+    return [
+        Stage("tokenizer", trained("tokenizer.train", 0.19, 0, "--digits", 6), ("features",)),
+        Stage("speaker", trained("speaker.train", 0.02, 1), ("features",)),
         # The vocoder needs the longest and nothing but speech.
-        Stage("vocoder", module("vocoder.train", *on(1), *minutes(1.0)), ("speech",)),
-        Stage("llm", module("language_model.train", *on(0), *minutes(0.28)), ("tokenizer",)),
-        Stage("flow", module("flow.train", *on(0), *minutes(0.78)), ("tokenizer", "speaker")),
+        Stage("vocoder", trained("vocoder.train", 1.0, 1), ("speech",)),
+        Stage("llm", trained("language_model.train", 0.28, 0), ("tokenizer",)),
+        Stage("flow", trained("flow.train", 0.78, 0), ("tokenizer", "speaker")),
         Stage("export", module("export"), ("llm", "flow", "vocoder")),
-        Stage("timing", module("timing.learn"), ("export",)),
+    ]
+
+
+def _from(model: Path, commands_: Commands) -> list[Stage]:
+    """Of the finished model, speaker encoder and vocoder stay: they know nothing of codes."""
+    module, trained = commands_.module, commands_.trained
+    bundled = model.resolve()
+    tokenizer = ("--digits", 6, "--start", bundled / TOKENIZER, "--rate", 1.2e-3)
+    slower = ("--rate", 1e-3)
+    return [
+        Stage("tokenizer", trained("tokenizer.train", 0.3, 0, *tokenizer), ("features",)),
+        Stage("speaker", trained("speaker.train", 0, 1, "--encoder", bundled / SPEAKER), ("features",)),
+        Stage("llm", trained("language_model.train", 0.5, 1, "--start", bundled / LLM, *slower), ("tokenizer",)),
+        Stage("flow", trained("flow.train", 0.65, 0, "--start", bundled / FLOW, *slower), ("tokenizer", "speaker")),
+        Stage("export", module("export", "--vocoder", bundled / VOCODER), ("llm", "flow")),
     ]
 
 
@@ -100,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
     parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
+    parser.add_argument("--start", type=Path, metavar="MODEL", help="model directory whose weights are trained on")
+    parser.add_argument("--replies", type=int, default=REPLIES, help="short replies among the sentences")
     parser.add_argument("--hours", type=float, default=16, help="of speech")
     parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
     parser.add_argument("--speakers", type=int, default=8, help="processes that run the teacher")

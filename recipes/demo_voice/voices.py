@@ -6,6 +6,7 @@ Utterances of 25 k + 11 tokens are chosen, and the decoder is shown six tokens l
 (services/frontend/voices/voice.py): the first hop of a sentence is short and can be heard.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ up to 4.4 s.
 _MOST_DROPPED = 2
 _QUIET = 0.01
 """Root mean square of what may be dropped behind a sentence; speech has 0.09."""
+_END_SAMPLES, _SILENT = SAMPLES_PER_TOKEN // 2, 0.003
+"""A prompt whose last 20 ms are louder goes on to sound at the start of every sentence."""
 _FURTHEST_SPEED = 0.051
 
 
@@ -130,8 +133,9 @@ def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utte
     voice whose mean vector is `mean`.
 
     A statement at the plain speed of a length that fits; among those the one whose tokens read
-    best, whose pace is nearest to the usual one and which sounds most like the voice. Where there
-    is none, other lengths, then other speeds within 5 %. Raises ValueError otherwise.
+    best, whose pace is nearest to the usual one, which sounds most like the voice and ends in
+    silence. Where there is none, other lengths, then other speeds within 5 %. Raises ValueError
+    otherwise.
     """
     for chunks, furthest in ((PREFERRED_CHUNKS, 1e-6), (ALLOWED_CHUNKS, 1e-6), (ALLOWED_CHUNKS, _FURTHEST_SPEED)):
         fitting = [
@@ -142,6 +146,7 @@ def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utte
         ]
         if fitting:
             costs = _costs(corpus, [each for each, _ in fitting], own, mean)
+            costs = [cost + _loud_end(corpus, *chosen) for cost, chosen in zip(costs, fitting, strict=True)]
             return fitting[min(range(len(fitting)), key=lambda place: (costs[place], fitting[place][0].number))]
     raise ValueError(
         f"voice {own[0].voice!r}: none of {len(own)} utterances has 25 k + 11 tokens, quiet after them, within 5 % of "
@@ -152,6 +157,12 @@ def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utte
 def _is_quiet(corpus: Corpus, utterance: Utterance, length: int) -> bool:
     dropped = corpus.speech.wave(utterance.number)[SAMPLES_PER_TOKEN * length :]
     return len(dropped) == 0 or float(dropped.square().mean().sqrt()) < _QUIET
+
+
+def _loud_end(corpus: Corpus, utterance: Utterance, length: int) -> float:
+    """Cost of a prompt of `length` tokens that does not end in silence: five for each 20 dB."""
+    end = corpus.speech.wave(utterance.number)[: SAMPLES_PER_TOKEN * length][-_END_SAMPLES:]
+    return max(0.0, 5 * math.log10(max(1e-9, float(end.square().mean().sqrt())) / _SILENT))
 
 
 def _costs(corpus: Corpus, fitting: Sequence[Utterance], own: Sequence[Utterance], mean: Tensor) -> list[float]:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from cosyserve.model_directory import check_tensors
 from cosyserve.spec import MEL_BINS
-from recipes.demo_voice.training.parameter_store import halved, save, uniform_by_inputs
+from recipes.demo_voice.tokenizer import codes
+from recipes.demo_voice.training.parameter_store import halved, require_names, save, uniform_by_inputs
 from services.token2wav.flow.weights import ESTIMATOR, FILE, FlowConfig, expected_tensors
 
 TOKENS = "input_embedding.weight"
@@ -38,9 +39,9 @@ _RESIDUAL_ENDS = (
 )
 
 
-def shapes(config: FlowConfig, codes: int) -> dict[str, tuple[int, ...]]:
+def shapes(config: FlowConfig, rows: int) -> dict[str, tuple[int, ...]]:
     """`expected_tensors`, with one row of the embedding for each code that the tokenizer has."""
-    return expected_tensors(config) | {TOKENS: (codes, config.input_width)}
+    return expected_tensors(config) | {TOKENS: (rows, config.input_width)}
 
 
 class Initial:
@@ -122,6 +123,23 @@ def _straight_way(config: FlowConfig, mean: Tensor) -> dict[str, Callable[[Tenso
     for level in ("down_blocks.0.2", "up_blocks.0.2"):
         initialisers[f"{level}.weight"], initialisers[f"{level}.bias"] = tap, torch.zeros_like
     return initialisers
+
+
+@torch.no_grad()
+def start_from(bundled: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> None:
+    """Give `drawn` the values of a file that `write` wrote; rows of the embedding as
+    `codes.known_ids` finds them.
+
+    Raises ValueError when the file is of a flow of other sizes, or its speech tokens are not those
+    of a tokenizer of this recipe.
+    """
+    require_names(bundled, drawn)
+    table = bundled[TOKENS]
+    ids = codes.known_ids(codes.digits_of(len(drawn[TOKENS])), table.ne(0).any(1))
+    for name, value in {**bundled, TOKENS: table[ids]}.items():
+        if value.shape != drawn[name].shape:
+            raise ValueError(f"{name} is {list(value.shape)} in the file, expected {list(drawn[name].shape)}")
+        drawn[name].copy_(value)
 
 
 def expanded(parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> dict[str, Tensor]:

@@ -126,14 +126,24 @@ class Training(parameter_store.TrainingState):
     """Parameters, their average and the optimiser, all on one device."""
 
     def __init__(
-        self, config: FlowConfig, corpus: Corpus, schedule: Schedule, rate: float = PEAK_RATE, *, graphs: bool = False
+        self,
+        config: FlowConfig,
+        corpus: Corpus,
+        schedule: Schedule,
+        rate: float = PEAK_RATE,
+        *,
+        graphs: bool = False,
+        start: Path | None = None,
     ) -> None:
+        """start: a `flow.pt` to begin with."""
         torch.manual_seed(SEED + schedule.step)
         self.config, self.corpus, self._rate = config, corpus, rate
         self._coin = np.random.default_rng(SEED + schedule.step)
         drawn = parameter_store.make(
             parameters.shapes(config, corpus.count), parameters.Initial(config, corpus.mean), corpus.mel.device
         )
+        if start:
+            parameters.start_from(parameter_store.load(start), drawn)
         self.update = Update(config, corpus, drawn, SEED + schedule.step, graphs=graphs)
         super().__init__(drawn, schedule, decay=DECAY**_AVERAGED_EVERY, optimiser=self.update)
 
@@ -195,6 +205,7 @@ def train(
     rate: float = PEAK_RATE,
     measured: int = 32,
     graphs: bool = True,
+    start: Path | None = None,
 ) -> dict[str, float]:
     """Train until the time is over or the steps are done, then write everything; what was measured
     at the end.
@@ -208,7 +219,7 @@ def train(
     speech = Speech.read(work, audio=False)
     corpus = Corpus.read(work, tokenizer, speech, Features.read(work, speech, device, only=("mel",)))
     schedule, content = parameter_store.begun(folder, minutes, steps, device)
-    training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs)
+    training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs, start=start)
     if content:
         training.load(content)
         del content
@@ -249,6 +260,7 @@ def _held_out(corpus: Corpus, speech: Speech, count: int) -> HeldOut | None:
 def main(arguments: list[str] | None = None) -> None:
     parser = commands.training("flow.train", __doc__, "work folder", minutes=10, name="flow")
     commands.add_tokenizer(parser)
+    commands.add_start(parser, "flow.pt")
     parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS, help="25 Hz tokens of a batch")
     parser.add_argument(
         "--graphs", action=argparse.BooleanOptionalAction, default=True, help="record steps and replay them, on CUDA"
@@ -265,6 +277,7 @@ def main(arguments: list[str] | None = None) -> None:
         batch_tokens=options.batch_tokens,
         rate=options.rate,
         graphs=options.graphs,
+        start=options.start,
     )
 
 

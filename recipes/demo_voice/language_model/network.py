@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_ROWS
 from recipes.demo_voice.language_model.layouts import Vocabulary
+from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.training import parameter_store
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import expected_tensors
@@ -70,6 +71,30 @@ def initialise(config: LlmConfig, vocabulary: Vocabulary, device: torch.device) 
     return parameter_store.make(shapes(config, vocabulary), first_value, device)
 
 
+@torch.no_grad()
+def start_from(bundled: Mapping[str, Tensor], leaves: Mapping[str, Tensor], vocabulary: Vocabulary) -> None:
+    """Give `leaves` the values of a file that `published` wrote; rows of speech as
+    `codes.known_ids` finds them, the row of a hidden code is left as it is.
+
+    Raises ValueError when the file is of a model of other sizes, or its speech tokens are not those
+    of a tokenizer of this recipe.
+    """
+    parameter_store.require_names(bundled, leaves)
+    device = leaves[HEAD].device
+    values = {
+        name: tensor.to(device, torch.float32) / (TABLE_GAIN if name in TABLES else 1.0)
+        for name, tensor in bundled.items()
+    }
+    ids = codes.known_ids(codes.digits_of(vocabulary.codes), values[HEAD_BIAS] > NEVER / 2)
+    decided = torch.cat((ids, ids.new_tensor([END_OF_SPEECH, FILL])))
+    values[TABLES[2]] = torch.cat((values[TABLES[2]][ids], leaves[TABLES[2]][vocabulary.codes :]))
+    values |= {name: values[name][decided] for name in (HEAD, HEAD_BIAS)}
+    for name, leaf in leaves.items():
+        if values[name].shape != leaf.shape:
+            raise ValueError(f"{name} is {list(values[name].shape)} in the file, expected {list(leaf.shape)}")
+        leaf.copy_(values[name])
+
+
 def build(config: LlmConfig, leaves: Mapping[str, Tensor], dropout: float = 0.0) -> ThinnedModel:
     """The network on the leaves' device; gradients reach the leaves."""
     tensors = {**leaves, **{name: leaves[name] * TABLE_GAIN for name in TABLES}}
@@ -82,13 +107,13 @@ def published(leaves: Mapping[str, Tensor], vocabulary: Vocabulary, first_id: in
     zero and never chosen.
     """
     tensors = {name: leaf.detach() * (TABLE_GAIN if name in TABLES else 1.0) for name, leaf in leaves.items()}
-    codes = slice(first_id, first_id + vocabulary.codes)
+    own = slice(first_id, first_id + vocabulary.codes)
     table, head, bias = tensors[TABLES[2]], tensors[HEAD], tensors[HEAD_BIAS]
     wide = head.new_zeros(SPEECH_ROWS, head.shape[1])
     tensors[TABLES[2]] = wide.clone()
-    tensors[TABLES[2]][codes] = table[: vocabulary.codes]
+    tensors[TABLES[2]][own] = table[: vocabulary.codes]
     tensors[HEAD], tensors[HEAD_BIAS] = wide, bias.new_full((SPEECH_ROWS,), NEVER)
     for into, rows in ((tensors[HEAD], head), (tensors[HEAD_BIAS], bias)):
-        into[codes] = rows[: vocabulary.codes]
+        into[own] = rows[: vocabulary.codes]
         into[END_OF_SPEECH], into[FILL] = rows[vocabulary.end], rows[vocabulary.fill]
     return tensors

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from recipes.demo_voice.language_model.evaluate import HeldOut, Metrics
 from recipes.demo_voice.language_model.layouts import NOTHING, Layouts, Vocabulary
 from recipes.demo_voice.language_model.material import Examples, Material, Mixture
-from recipes.demo_voice.language_model.network import build, initialise, published
+from recipes.demo_voice.language_model.network import build, initialise, published, start_from
 from recipes.demo_voice.language_model.supply import Batch, EndlessBatches
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.tokenizer.trained import SETTINGS, TrainedTokenizer
@@ -98,12 +98,21 @@ class Training(parameter_store.TrainingState):
     KEPT = ("best",)
 
     def __init__(
-        self, config: LlmConfig, vocabulary: Vocabulary, options: Options, schedule: Schedule, device: torch.device
+        self,
+        config: LlmConfig,
+        vocabulary: Vocabulary,
+        options: Options,
+        schedule: Schedule,
+        device: torch.device,
+        start: Path | None = None,
     ) -> None:
+        """start: an `llm.pt` to begin with."""
         self.config, self.vocabulary, self.options, self.device = config, vocabulary, options, device
         self.best = float("inf")
         """Lowest phone error of free-running speech."""
         leaves = initialise(config, vocabulary, device)
+        if start:
+            start_from(parameter_store.load(start), leaves, vocabulary)
         self.optimiser = torch.optim.AdamW(
             parameter_store.by_decay(leaves, options.decay),
             options.rate,
@@ -184,7 +193,7 @@ def train(given: argparse.Namespace, options: Options) -> Metrics:
     batches = supply.start(options.processes, pinned=device.type == "cuda")
     first = next(batches)  # what makes batches is there before the device is used
     schedule, content = parameter_store.begun(folder, given.minutes, given.steps, device)
-    training = Training(config, vocabulary, options, schedule, device)
+    training = Training(config, vocabulary, options, schedule, device, given.start)
     if content:
         training.load(content)
     held_out = HeldOut.prepare(material, layouts, TrainedTokenizer.read(work / given.tokenizer, device), device)
@@ -228,6 +237,7 @@ def parser() -> argparse.ArgumentParser:
         name="llm",
     )
     commands.add_tokenizer(parser_)
+    commands.add_start(parser_, "llm.pt")
     for option in fields(Options):
         parser_.add_argument(f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default)
     return parser_

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,6 +31,8 @@ DILATIONS = (1, 2, 3, 4)
 ATTENTION = 64
 EPSILON = 1e-5
 LEAST_VARIANCE = 1e-4
+_TRANSPOSED = ("attention.in.weight", "attention.out.weight", "out.weight")
+"""Linear layers, which the file stores as [in, out]; torch wants [out, in]."""
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
@@ -136,6 +139,22 @@ def write_onnx(path: Path, parameters: Mapping[str, Tensor]) -> None:
     features = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["batch", "frames", BINS])
     vector = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", SPEAKER_DIMENSION])
     _graph(parameters).write(path, "speaker", [features], [vector])
+
+
+def read_onnx(path: Path) -> dict[str, Tensor]:
+    """The weights that `write_onnx` stored, float16. Raises ValueError when the file is of another
+    network.
+    """
+    stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
+    weights: dict[str, Tensor] = {}
+    for name, shape in shapes().items():
+        if name not in stored:
+            raise ValueError(f"{path}: has no weights {name!r}; a speaker encoder of this recipe is expected")
+        tensor = torch.from_numpy(stored[name].copy())
+        weights[name] = tensor.T.contiguous() if name in _TRANSPOSED else tensor
+        if weights[name].shape != shape:
+            raise ValueError(f"{path}: {name!r} is {list(weights[name].shape)}, expected {list(shape)}")
+    return weights
 
 
 def largest_difference(path: Path, parameters: Mapping[str, Tensor], features: Tensor) -> float:

@@ -4,6 +4,9 @@ every utterance.
 Needs speech/ and features/. Writes into WORK/speaker: `checkpoint.pt` (to go on from), `speaker.pt`
 (half precision), `campplus.onnx` (the same network as the frontend reads it), `embeddings.npy`
 (float32 [utterances, 192], whole utterances), journal.jsonl and journal.png.
+
+With `--encoder FILE` nothing is trained: the encoder of a bundled `campplus.onnx` makes the
+vectors.
 """
 
 from collections import defaultdict
@@ -124,6 +127,15 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
     write(work, training.shipped(), features)
 
 
+def keep(work: Path, encoder: Path, device: torch.device) -> None:
+    """Write what a training would, with the encoder of a `campplus.onnx`. Raises ValueError when
+    the file is of another network.
+    """
+    (work / FOLDER).mkdir(exist_ok=True)
+    speech = Speech.read(work, audio=False)
+    write(work, network.read_onnx(encoder), Features.read(work, speech, device, only=("fbank",)))
+
+
 def write(work: Path, shipped: Mapping[str, Tensor], features: Features) -> None:
     """speaker.pt, campplus.onnx and embeddings.npy, all from the same rounded weights."""
     parameter_store.save(work / WEIGHTS, shipped)
@@ -149,7 +161,11 @@ def read_vectors(work: Path, speech: Speech) -> Tensor:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = commands.training("speaker.train", __doc__, "work folder with speech/ and features/ in it", minutes=1.5)
+    parser.add_argument("--encoder", type=Path, metavar="FILE", help="keep the encoder of this campplus.onnx")
     options = parser.parse_args(arguments)
+    if options.encoder:
+        keep(options.work, options.encoder, commands.device_of(options))
+        return
     train(options.work, options.minutes, commands.device_of(options), options.steps)
 
 

@@ -182,10 +182,28 @@ _WITH_THINGS = (
 )  # fmt: skip
 
 
+_BEFORE_VOWELS = (
+    "Call", "Thank", "Text", "Email", "Invite", "Meet", "Help", "Wake", "Pick up", "Look at", "Wait for", "Talk with",
+    "Is it", "Was that", "It's not", "Just like", "I like", "I met", "We need", "That is", "What about", "Where is",
+    "Think of", "Good", "Next", "First", "Last", "Most", "Both", "Right", "Left",
+)  # fmt: skip
+_VOWELS = (
+    "Alice", "Emma", "Amy", "Ivan", "Elena", "Isaac", "Oscar", "Eve", "Ian", "Ellen", "Owen", "Ada", "Otto", "Ursula",
+    "Evan", "Adam", "Eric", "Olga", "Irene", "Arthur", "Edith", "Agnes", "Uncle Al", "Aunt Ida", "eight", "eleven",
+    "eighty", "apples", "oranges", "eggs", "ice", "April", "August", "October", "Asia", "Italy", "Austria", "Ohio",
+    "aisle eight", "exit A", "the others", "everyone", "anything", "either", "evening", "orange", "airports",
+)  # fmt: skip
+_WITH_VOWELS = (
+    "{before} {vowel}.", "{before} {vowel}!", "{before} {vowel}?", "{before} {vowel}. {other} is here.",
+    "{before} {vowel}, please.", "{before} {vowel} and {other}.", "{before} {vowel} or {other}?",
+    "{before} {vowel} again.", "Okay. {before} {vowel}.", "{other}. {before} {vowel}.", "{before} {vowel} at eight.",
+)  # fmt: skip
+
+
 def replies(count: int) -> Iterator[str]:
     """`count` sentences: every single word, short reply and letter once, every name three times,
-    then an even mixture of interjections in front of words, letters behind nouns, questions of one
-    or two words, and replies joined two to four."""
+    then an even mixture of interjections in front of words, letters behind nouns, vowels behind
+    short words, questions of one or two words, and replies joined two to four."""
     source = random.Random(15)  # noqa: S311 - a list that can be repeated, no secret
     names = [entry.name for entry in read_names(NAMES) if entry.name[0].isupper()]
     yield from itertools.islice(_all(source, names), count)
@@ -198,7 +216,7 @@ def _all(source: random.Random, names: list[str]) -> Iterator[str]:
     yield from (f"{letter}." for letter in _LETTERS)
     for _ in range(3):
         yield from (source.choice(_WITH_NAMES).format(name, source.choice(names)) for name in names)
-    kinds = (_interjected, _lettered, _brief, _joined)
+    kinds = (_interjected, _lettered, _before_vowels, _brief, _joined)
     while True:
         yield source.choice(kinds)(source)
 
@@ -216,6 +234,12 @@ def _lettered(source: random.Random) -> str:
     template = source.choice(_WITH_LETTERS)
     numbered = {"noun": source.choice(_LETTERED), "number": source.choice(_NUMBERS), "word": source.choice(_THINGS)}
     return _capital(template.format(letter=letter, other=other, third=third, **numbered))
+
+
+def _before_vowels(source: random.Random) -> str:
+    vowel, other = source.sample(_VOWELS, 2)
+    template = source.choice(_WITH_VOWELS)
+    return _capital(template.format(before=source.choice(_BEFORE_VOWELS), vowel=vowel, other=_capital(other)))
 
 
 def _brief(source: random.Random) -> str:

@@ -18,9 +18,33 @@ def count(digits: int) -> int:
     return int(3**digits)
 
 
+def digits_of(codes: int) -> int:
+    """The number of digits that gives so many codes. Raises ValueError when there is none."""
+    for digits in range(1, DIGITS_OF_AN_ID + 1):
+        if count(digits) == codes:
+            return digits
+    raise ValueError(f"{codes} codes: not a power of three up to 3^{DIGITS_OF_AN_ID}")
+
+
 def first_id(digits: int) -> int:
     """Speech token id of code 0; the id of a code is first_id + code."""
     return sum(3**place for place in range(digits, DIGITS_OF_AN_ID))
+
+
+def known_ids(digits: int, known: Tensor) -> Tensor:
+    """Speech token ids whose rows in a table of another tokenizer a table for `digits` digits can
+    begin with, int64 [3^digits]: the code's own id, or, where the other one has fewer digits, the
+    id with the further digits at their middle level.
+
+    known: bool [at least 3^8], the ids that the other tokenizer puts out. Raises ValueError unless
+    they are those of a number of digits.
+    """
+    ids = known[: 3**DIGITS_OF_AN_ID].nonzero()[:, 0]
+    kept = digits_of(len(ids))
+    if not torch.equal(ids, first_id(kept) + torch.arange(count(kept), device=ids.device)):
+        raise ValueError("the speech token ids in use are not those of a tokenizer of this recipe")
+    own = first_id(digits) + torch.arange(count(digits), device=known.device)
+    return torch.where(known[own], own, first_id(kept) + torch.arange(count(digits), device=known.device) % count(kept))
 
 
 def bounded(values: Tensor) -> Tensor:

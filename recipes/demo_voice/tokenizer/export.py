@@ -67,13 +67,11 @@ def write_onnx(encoder: Encoder, path: Path) -> None:
     )
 
 
-def read_encoder(path: Path, encoder: Encoder) -> None:
-    """Load the weights that `write_onnx` stored into `encoder`, and freeze it.
+def read_encoder(path: Path, encoder: Encoder, *, further_digits: bool = False) -> None:
+    """Load the weights that `write_onnx` stored into `encoder`.
 
-    With the encoder of a bundled tokenizer the readers of the codes are trained alone, so that more
-    speech can be encoded and aligned for a new language model while the flow, the vocoder and all
-    voices stay as they are: they depend on the codes and on nothing else of the tokenizer. Raises
-    ValueError when the file is of another network.
+    further_digits: `encoder` may have more digits than the file; those keep the weights that they
+    have. Raises ValueError when the file is of another network.
     """
     stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
     with torch.no_grad():
@@ -82,10 +80,10 @@ def read_encoder(path: Path, encoder: Encoder) -> None:
                 raise ValueError(f"{path}: has no weights {name!r}; a speech tokenizer of this recipe is expected")
             tensor: Tensor = torch.from_numpy(stored[name].copy()).float()
             tensor = tensor.T if name.endswith(_TRANSPOSED) else tensor
-            if tensor.shape != into.shape:
+            there = into[: len(tensor)] if further_digits and name.startswith("digits.") else into
+            if tensor.shape != there.shape:
                 raise ValueError(f"{path}: {name!r} is {list(tensor.shape)}, expected {list(into.shape)}")
-            into.copy_(tensor)
-    encoder.requires_grad_(False)
+            there.copy_(tensor)
 
 
 class _EncoderGraph(Graph):

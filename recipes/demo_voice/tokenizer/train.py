@@ -8,8 +8,11 @@ says nothing but blank) and ask that a disguised recording gives the digits of t
 is kept is the moving average of the weights at its best held-out phone error in the second half.
 Encoding, alignment and export follow after the minutes of training.
 
-With `--encoder FILE` the encoder of a bundled tokenizer is kept as it is and only the readers learn
-(`export.read_encoder`).
+With `--encoder FILE` the encoder of a bundled tokenizer is kept as it is and only the readers
+learn, so that more speech can be encoded and aligned for a new language model while the flow and
+all voices stay as they are: they depend on the codes and on nothing else of the tokenizer. With
+`--start FILE` the training begins with that encoder, to which more digits may be added; it is left
+as it is until the readers have learnt to read it, and learns with them from then on.
 """
 
 import argparse
@@ -37,6 +40,8 @@ _LOSSES = {"ctc": 1.0, "mel": 0.5, "spread": 0.3, "steady": 0.25}
 """Weights of the terms; `steady` grows to its own over the first fifth of the training."""
 _ROUNDING_NOISE = 0.15
 _WITHHELD_VOICES = 0.1
+_READERS_ALONE = 0.08
+"""Share of the schedule for which an encoder that the training began with stays as it is."""
 _STRETCH_GRANULE = 4
 _HEARD_BY_EXPORT = 32
 
@@ -51,9 +56,10 @@ class Training(parameter_store.TrainingState):
         torch.manual_seed(options.seed)
         sizes = Sizes(options.digits, len(examples.phones.symbols), len(examples.voices), options.width)
         self.network = Network(sizes, options.dropout).to(self._device).train()
-        self._encoder_frozen = options.encoder is not None
-        if self._encoder_frozen:
-            read_encoder(options.encoder, self.network.encoder)
+        self._encoder_frozen, self._started = options.encoder is not None, options.start is not None
+        if self._encoder_frozen or self._started:
+            read_encoder(options.encoder or options.start, self.network.encoder, further_digits=self._started)
+        self.network.encoder.requires_grad_(not self._encoder_frozen)
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(
             [each for each in self.network.parameters() if each.requires_grad],
@@ -72,6 +78,8 @@ class Training(parameter_store.TrainingState):
 
     def step(self) -> dict[str, Tensor]:
         """One update. Returns the terms of `_LOSSES`, which stay on the device."""
+        if self._started:
+            self.network.encoder.requires_grad_(self.schedule.progress >= _READERS_ALONE)
         losses = self.losses(next(self._batches))
         weights = dict(_LOSSES)
         weights["steady"] *= min(1.0, 5 * self.schedule.progress)
@@ -183,8 +191,12 @@ def parser() -> argparse.ArgumentParser:
         name="tokenizer",
     )
     parser_.add_argument("--digits", type=int, default=5, help="ternary digits of a code: 3^digits codes")
-    parser_.add_argument(
+    source = parser_.add_mutually_exclusive_group()
+    source.add_argument(
         "--encoder", type=Path, metavar="FILE", help="keep the encoder of this speech_tokenizer_v2.onnx"
+    )
+    source.add_argument(
+        "--start", type=Path, metavar="FILE", help="begin with the encoder of this speech_tokenizer_v2.onnx"
     )
     parser_.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")
     parser_.add_argument("--rate", type=float, default=1.5e-3, help="largest learning rate")

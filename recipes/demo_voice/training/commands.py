@@ -28,6 +28,13 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", default="tokenizer", help="folder of the speech tokenizer in WORK")
 
 
+def add_start(parser: argparse.ArgumentParser, file: str) -> None:
+    """--start. file: the published name of what the training makes."""
+    parser.add_argument(
+        "--start", type=Path, metavar="FILE", help=f"begin with the weights of this {file}, of a like tokenizer"
+    )
+
+
 def training(
     module: str, description: str | None, work: str, *, minutes: float, name: str | None = None
 ) -> argparse.ArgumentParser:

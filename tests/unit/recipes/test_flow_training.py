@@ -15,11 +15,13 @@ import torch.nn.functional as F
 
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from recipes.demo_voice.features import Features
+from recipes.demo_voice.flow import parameters
 from recipes.demo_voice.flow.corpus import Corpus, places_of
 from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of, solve
 from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
 from recipes.demo_voice.flow.train import Shape, Training, Update, train
 from recipes.demo_voice.model_files import layout
+from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.training.speech import Speech
@@ -282,3 +284,12 @@ def test_a_recording_that_fails_costs_no_step(
         steps.append([update(pieces, streaming=False, rate=1e-3, mu_weight=1.0) for _ in range(3)])
         assert update.replayed is None
     torch.testing.assert_close(steps[0], steps[1], atol=1e-5, rtol=1e-4)
+
+
+def test_a_training_begins_with_a_finished_flow(held: Corpus, config: FlowConfig, tmp_path: Path) -> None:
+    first = Training(config, held, Schedule(10.0, 5))
+    path = parameters.write(tmp_path, first.average.values, config, fsq.first_id(3))
+    begun = Training(config, held, Schedule(10.0, 5), start=path)
+    for name, tensor in begun.parameters.items():
+        assert torch.equal(tensor, first.parameters[name].half().float()), name
+        assert torch.equal(begun.average.values[name], tensor), name

@@ -3,6 +3,7 @@ trained, and it learns to read.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,15 @@ from recipes.demo_voice.language_model import train as command
 from recipes.demo_voice.language_model.evaluate import choose, whole_form
 from recipes.demo_voice.language_model.layouts import NOTHING, Layouts, Vocabulary
 from recipes.demo_voice.language_model.material import Cut, Examples, Material, Mixture, find_cuts
-from recipes.demo_voice.language_model.network import NEVER, build, initialise, published
+from recipes.demo_voice.language_model.network import (
+    HEAD,
+    HEAD_BIAS,
+    NEVER,
+    build,
+    initialise,
+    published,
+    start_from,
+)
 from recipes.demo_voice.language_model.supply import in_batches
 from recipes.demo_voice.language_model.train import Options, Training, corrupted
 from recipes.demo_voice.model_files.layout import model_directory
@@ -271,3 +280,33 @@ def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
     rows = tensors["speech_embedding.weight"].abs().sum(1).nonzero()[:, 0].tolist()
     assert rows == list(range(first, first + fsq.count(4)))
     assert tensors["llm_decoder.bias"][RESERVED_SPEECH] == NEVER
+
+
+def test_a_training_begins_with_a_finished_model() -> None:
+    finished = initialise(CONFIG, KNOWN, torch.device("cpu"))
+    finished[HEAD_BIAS].data.normal_()
+    bundled = published(finished, KNOWN, fsq.first_id(3))
+    wider = Vocabulary(text_rows=80, codes=81)
+    leaves = initialise(CONFIG, wider, torch.device("cpu"))
+    hidden_code = leaves["speech_embedding.weight"][81].clone()
+    start_from(bundled, leaves, wider)
+    torch.testing.assert_close(
+        leaves["llm.model.model.embed_tokens.weight"], finished["llm.model.model.embed_tokens.weight"]
+    )
+    speech, head = leaves["speech_embedding.weight"], leaves[HEAD]
+    torch.testing.assert_close(speech[:81], finished["speech_embedding.weight"][:27].repeat(3, 1))
+    assert torch.equal(speech[81], hidden_code)
+    torch.testing.assert_close(head[:81], finished[HEAD][:27].repeat(3, 1))
+    torch.testing.assert_close(head[81:], finished[HEAD][27:])
+    torch.testing.assert_close(leaves[HEAD_BIAS][81:], finished[HEAD_BIAS][27:])
+    same = initialise(CONFIG, KNOWN, torch.device("cpu"))
+    start_from(bundled, same, KNOWN)
+    again = published(same, KNOWN, fsq.first_id(3))
+    assert all(torch.equal(again[name], tensor) for name, tensor in bundled.items())
+
+
+def test_a_model_of_other_sizes_is_refused() -> None:
+    bundled = published(initialise(CONFIG, KNOWN, torch.device("cpu")), KNOWN, fsq.first_id(3))
+    other = initialise(replace(CONFIG, intermediate_size=40), KNOWN, torch.device("cpu"))
+    with pytest.raises(ValueError, match="in the file, expected"):
+        start_from(bundled, other, KNOWN)

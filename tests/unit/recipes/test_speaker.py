@@ -107,3 +107,15 @@ def test_training_separates_voices_resumes_and_writes_what_the_others_read(
     torch.testing.assert_close(
         torch.from_numpy(session.run(None, {"input": heard.numpy()})[0]), vectors[:1], rtol=1e-3, atol=1e-3
     )
+
+
+def test_a_bundled_encoder_is_kept_as_it_is(
+    work: Path, features: Features, network_drawn: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    path = tmp_path / "campplus.onnx"
+    network.write_onnx(path, network_drawn)
+    train.main([str(work), "--encoder", str(path), "--device", "cpu"])
+    assert (work / train.ONNX).read_bytes() == path.read_bytes()
+    values = {name: tensor.float() for name, tensor in network_drawn.items()}
+    expected = train.embed_utterances(values, features, list(range(len(features.tokens))))
+    np.testing.assert_allclose(np.load(work / train.EMBEDDINGS), expected.numpy(), atol=1e-4)

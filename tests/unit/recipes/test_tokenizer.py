@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recipes.demo_voice.tokenizer import codes, train
 from recipes.demo_voice.tokenizer.examples import Examples, disguised, stretched
-from recipes.demo_voice.tokenizer.export import read_encoder
+from recipes.demo_voice.tokenizer.export import read_encoder, write_onnx
 from recipes.demo_voice.tokenizer.label import align
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.trained import (
@@ -237,3 +237,41 @@ def test_phones_of_codes_reads_each_row_to_its_end() -> None:
     assert symbols[1] == tokenizer.phones_of_codes(compact[1:, :5], torch.tensor([5]))[0]
     compact[1, 5:] = -1
     assert tokenizer.phones_of_codes(compact, torch.tensor([12, 5])) == symbols
+
+
+def test_a_table_begins_with_the_rows_of_codes_that_another_tokenizer_had() -> None:
+    known = torch.zeros(3**8 + 3, dtype=torch.bool)
+    known[codes.first_id(2) : codes.first_id(2) + 9] = True
+    assert codes.known_ids(2, known).tolist() == list(range(codes.first_id(2), codes.first_id(2) + 9))
+    assert codes.known_ids(1, known).tolist() == list(range(codes.first_id(1), codes.first_id(1) + 3))
+    further = codes.known_ids(3, known)
+    assert further.tolist() == 3 * codes.known_ids(2, known).tolist()
+    known[codes.first_id(2)] = False
+    with pytest.raises(ValueError, match="8 codes"):
+        codes.known_ids(3, known)
+
+
+def test_a_training_begins_with_a_finished_encoder_of_fewer_digits(
+    examples: Examples, no_plot: None, tmp_path: Path
+) -> None:
+    torch.manual_seed(3)
+    bundled = Network(replace(SIZES, width=16)).encoder
+    write_onnx(bundled, tmp_path / "bundled.onnx")
+    options = train.parser().parse_args(
+        ["work", "--start", str(tmp_path / "bundled.onnx"), "--digits", "6", "--width", "16", "--device", "cpu"]
+    )
+    training = train.Training(examples, Schedule(1000.0, 100), options)
+    encoder = training.network.encoder
+    drawn = encoder.digits.weight[5].clone()
+    with pytest.raises(ValueError, match=r"digits\.weight"):
+        read_encoder(tmp_path / "bundled.onnx", Network(replace(SIZES, width=16, digits=6)).encoder)
+    half = {name: weight.half().float() for name, weight in bundled.named_parameters()}
+    assert torch.equal(encoder.digits.weight[:5], half["digits.weight"])
+    assert torch.equal(encoder.quarter.weight, half["quarter.weight"])
+    training.step()
+    assert torch.equal(encoder.quarter.weight, half["quarter.weight"])
+    assert torch.equal(encoder.digits.weight[5], drawn)
+    training.schedule.step = 10
+    training.step()
+    assert not torch.equal(encoder.quarter.weight, half["quarter.weight"])
+    assert not torch.equal(encoder.digits.weight[5], drawn)

@@ -2,7 +2,8 @@
 and `letters.tsv.gz`.
 
 A text becomes `^` and its phonemes: words separated by one blank, marks attached to the word before
-them, a full stop, question mark, exclamation mark or ellipsis at the end. English only: text
+them, a pause in front of some letters (`letter_pauses`), a full stop, question mark, exclamation
+mark or ellipsis at the end. English only: text
 without an English reading (other scripts, emoji) is skipped, and a text that consists only of it
 has no ids.
 
@@ -15,6 +16,7 @@ import re
 from collections.abc import Mapping
 
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.tokenizers.phonemes.letter_pauses import set_apart
 from services.frontend.tokenizers.phonemes.letter_to_sound import read_letters
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
 from services.frontend.tokenizers.phonemes.pronouncer import PhonemeString, Pronouncer, join_pronunciations
@@ -64,8 +66,9 @@ class IncrementalPhonemes:
         if until <= self._emitted:
             return FinalIds([])
         pending = slice(self._emitted, until)
+        sounds = self._pronouncer.pronounce(words)
         symbols, places = join_pronunciations(
-            words[pending], self._pronouncer.pronounce(words)[pending], first=not self._emitted
+            set_apart(words, sounds)[pending], sounds[pending], first=not self._emitted
         )
         self._emitted = until
         return FinalIds([self._ids[symbol] for symbol in symbols], places)
@@ -129,4 +132,5 @@ class PhonemeTokenizer:
 
     def _joined(self, text: str) -> PhonemeString:
         words = end_sentence(read_words(text))
-        return join_pronunciations(words, self._pronouncer.pronounce(words), first=True)
+        sounds = self._pronouncer.pronounce(words)
+        return join_pronunciations(set_apart(words, sounds), sounds, first=True)
