@@ -1,5 +1,5 @@
 """A short pause in front of a letter into which the word before would run: `page E` is heard as
-`pagey`.
+`pagey`, `gate C` as `gatesy`.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ _LINKED = word_set(
 
 def set_apart(words: Sequence[Word], pronunciations: Sequence[str]) -> list[Word]:
     """`words`, with `PAUSE` behind each that ends in an obstruent and has no mark, when a single
-    capital letter follows whose name begins with a vowel. `I` is always the pronoun, `A` where it
-    is not spelled the article.
+    capital letter follows whose name begins with a vowel or an s. `I` is always the pronoun, `A`
+    where it is not spelled the article.
 
     pronunciations: of each word. What is added behind a word depends on it and on the next alone.
     """
@@ -34,7 +34,7 @@ def set_apart(words: Sequence[Word], pronunciations: Sequence[str]) -> list[Word
             and letter.isupper()
             and letter != "I"
             and sound == spell(letter)
-            and starts_with_vowel(sound)
+            and (starts_with_vowel(sound) or sound.startswith("s"))
             and len(word.text) > 1
             and word.text[0] != GIVEN
             and word.text.lower() not in _LINKED

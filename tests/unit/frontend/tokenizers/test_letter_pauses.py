@@ -17,6 +17,7 @@ def tokenizer() -> PhonemeTokenizer:
     [
         ("Open page E.", "ˈOpᵊn pˈAʤ, ˈi."),
         ("Find gate F now.", "fˈInd ɡˈAt, ˈɛf nˈW."),
+        ("Find gate C now.", "fˈInd ɡˈAt, sˈi nˈW."),
         ("Bus A, please.", "bˈʌs, ˈA, plˈiz."),
         ("Seat 12 A.", "sˈit twˈɛlv, ˈA."),
     ],
@@ -33,7 +34,7 @@ def test_a_letter_behind_a_consonant_has_a_pause_before_it(
         "Plan A.",
         "Row F.",
         "Vitamin D.",
-        "Gate C. Gate D.",
+        "Gate D.",
         "It's A or B.",
         "As X said.",
         "The best I can do.",
