@@ -53,9 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with server(model_directory(arguments.model)) as running:
-        tried = [attempt async for attempt in _tried(arguments.only, running)]
+        # First, since what is raised here would lose what the clients have tried.
         same = await same_samples(running)
         left = await hang_up(running, arguments.hang_ups)
+        tried = [attempt async for attempt in _tried(arguments.only, running)]
     checks = [f"Samples over {line}." for line in same.lines()]
     checks += [f"From a hang-up to the end of the last span, over {line}." for line in left.lines()]
     date = datetime.datetime.now(datetime.UTC).date().isoformat()

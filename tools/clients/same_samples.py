@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from cosyserve.client import AsyncClient
 from tools.clients.server import Server
 
-TEXT = "The same words, the same voice and the same seed are the same samples, however they are asked for."
+TEXT = "One seed gives one sound, whichever way you ask for it. Here it comes again."
 VOICE, SEED = "af_heart", 7
 _SECONDS = 120.0
 
