@@ -23,6 +23,8 @@ _LONGEST_INSTRUCTION = 500
 _LONGEST_TRANSCRIPT = 1000
 _CONVERSION_MODES = (PromptMode.CROSS_LINGUAL, PromptMode.SFT)
 _LONGEST_PAUSE_MILLISECONDS = 10_000
+_SEED_BITS = 53
+"""Of a seed that the server draws: JavaScript reads a number of JSON exactly up to there."""
 _SENTENCE_CHARACTERS = 10, 20_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
 """The stages keep a sentence open for a minute without tokens, then end it as if the caller had
@@ -164,7 +166,7 @@ def _form(
         text="",
         prompting=prompting,
         language_code="",
-        seed=request.seed if request.HasField("seed") else secrets.randbits(63),
+        seed=request.seed if request.HasField("seed") else secrets.randbits(_SEED_BITS),
         speed=speed,
         profile=profile,
         first_hop_tokens=1,

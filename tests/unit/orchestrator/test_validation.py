@@ -70,6 +70,12 @@ def test_defaults_are_filled_in() -> None:
     assert (utterance.first_hop_tokens, utterance.max_hop_tokens, utterance.start_sample) == (1, 100, 0)
 
 
+def test_a_drawn_seed_is_a_number_that_javascript_reads_exactly() -> None:
+    seeds = {validation.streaming(synthesis_pb2.SynthesizeRequest(text="a"), 100).seed for _ in range(50)}
+    assert len(seeds) == 50
+    assert max(seeds) < 2**53
+
+
 @pytest.mark.parametrize("seed", [0, 2**64 - 1])
 def test_seed_zero_is_a_seed(seed: int) -> None:
     assert validation.streaming(synthesis_pb2.SynthesizeRequest(text="a", seed=seed), 100).seed == seed
