@@ -192,8 +192,8 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --http, --wyoming, --ports, --replicas, --devices,
-    --voices, --drain, --strict.
+    """Where and how the services run: --listen, --http, --root-path, --wyoming, --ports,
+    --replicas, --devices, --voices, --drain, --strict.
     """
     parser.add_argument(
         "--listen",
@@ -206,6 +206,11 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         default=HTTP,
         metavar="HOST:PORT",
         help="HTTP and WebSockets; port 0 takes a free one, off: none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--root-path",
+        metavar="PATH",
+        help="below which a proxy publishes the HTTP endpoint, such as /tts (default: the root)",
     )
     parser.add_argument(
         "--wyoming",
@@ -266,6 +271,7 @@ def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = N
             **(environ or {}),
             **strictness(arguments.strict),
             **wyoming_address(arguments.wyoming, arguments.http),
+            **({"COSYSERVE_GATEWAY_ROOT_PATH": arguments.root_path} if arguments.root_path else {}),
             "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
         },
     }

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.commands.terminal.arguments import backend, devices, ports, replicas
+from cosyserve.commands.terminal.arguments import (
+    add_gpu_sharing,
+    add_serving,
+    backend,
+    devices,
+    ports,
+    replicas,
+    serving,
+)
 from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.layout import lay_out
 
@@ -67,3 +75,19 @@ def test_strict_is_for_both_engines() -> None:
         "COSYSERVE_LLM_STRICT": "true",
         "COSYSERVE_TOKEN2WAV_STRICT": "true",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "variables"),
+    [
+        ([], {}),
+        (["--root-path", "/tts"], {"COSYSERVE_GATEWAY_ROOT_PATH": "/tts"}),
+        (["--wyoming", "127.0.0.1:0"], {"COSYSERVE_GATEWAY_WYOMING_LISTEN": "127.0.0.1:0"}),
+    ],
+)
+def test_options_of_the_gateway_reach_it(given: list[str], variables: dict[str, str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_serving(parser)
+    add_gpu_sharing(parser)
+    environ = serving(parser.parse_args(given))["environ"]
+    assert {name: value for name, value in environ.items() if "_GATEWAY_" in name} == variables
