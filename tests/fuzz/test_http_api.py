@@ -62,7 +62,7 @@ async def test_the_document_is_complete(address: str) -> None:
     for name, operation in operations.items():
         responses = operation["responses"]
         assert {"400", "404", "408", "413", "429", "500", "503"} <= set(responses), name
-        assert "422" not in responses, name
+        assert "HTTPValidationError" not in str(responses), name
         good = [status for status in responses if status.startswith("2")]
         assert good, name
         for status in good:
@@ -77,7 +77,7 @@ async def test_no_request_breaks_it(address: str, tmp_path: Path) -> None:
     command = [
         str(PROGRAM), "run", f"{address}/openapi.json",
         "--checks", ",".join(CHECKS),
-        "--phases", "examples,coverage,fuzzing,stateful" if MANY else "coverage,fuzzing",
+        "--phases", "examples,coverage,fuzzing,stateful" if MANY else "fuzzing",
         "--max-examples", str(examples),
         "--request-timeout", "60",
         "--suppress-health-check", "all",

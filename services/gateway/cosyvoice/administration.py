@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-from services.gateway.cosyvoice.refusal import refusal
+from services.gateway.cosyvoice.refusal import REFUSAL_FORM, UNPROCESSABLE, refusal
 from services.gateway.speech.audio_response import AudioResponse
 from services.gateway.speech.refusals import router_answering
 from services.gateway.speech.speaking import Utterance, speaker_of
 
-router = router_answering(refusal)
+router = router_answering(refusal, REFUSAL_FORM, UNPROCESSABLE)
 _MOST_CHARACTERS = 200
 _DONE = (
     "one sentence was spoken through every stage and its audio dropped; engines are built and warmed before a stage "
@@ -44,7 +44,11 @@ async def list_voices(request: Request) -> dict[str, Any]:
     }
 
 
-@router.post("/warmup_trt", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@router.post(
+    "/warmup_trt",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
+)
 async def warmup_trt(
     request: Request, sample_text: Annotated[str, Form()] = "This is a test.", spk_id: Annotated[str, Form()] = ""
 ) -> Response:

@@ -16,27 +16,25 @@ from cosyserve.client.options import SynthesisOptions
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.cosyvoice.forms import SpeechForm, instruction, prompted
-from services.gateway.cosyvoice.refusal import refusal
-from services.gateway.speech.audio_response import AudioResponse
+from services.gateway.cosyvoice.refusal import REFUSAL_FORM, UNPROCESSABLE, refusal
+from services.gateway.speech.audio_response import BINARY, AudioResponse
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.refusals import router_answering
 from services.gateway.speech.speaking import Utterance, speaker_of
 from services.gateway.speech.whole_file import HeldAudio, whole_file
 
-router = router_answering(refusal)
+router = router_answering(refusal, REFUSAL_FORM, UNPROCESSABLE)
 _PIECE_BYTES = 1 << 20
-_AUDIO: dict[int | str, dict[str, Any]] = {200: {"content": {"audio/pcm": {}, "audio/wav": {}}}}
+_AUDIO: dict[int | str, dict[str, Any]] = {200: {"content": {"audio/pcm": BINARY, "audio/wav": BINARY}}}
 Fields = Annotated[SpeechForm, Depends()]
 
 
 def inference(mode: str) -> Callable[[Any], Any]:
-    """Serve a form by POST, and by GET without showing that in the documentation: no generator of
-    clients expects a body there.
-    """
+    """Serve a form by POST, and by GET, which is how CosyVoice's own client sends its forms."""
 
     def decorate(handler: Any) -> Any:
         path = f"/inference_{mode}"
-        router.get(path, response_class=Response, include_in_schema=False)(handler)
+        router.get(path, response_class=Response, responses=_AUDIO)(handler)
         return router.post(path, response_class=Response, responses=_AUDIO)(handler)
 
     return decorate

@@ -1,11 +1,21 @@
 """Failures as CosyVoice's server gives them, which is FastAPI's form: `{"detail": ...}`."""
 
 import re
+from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from services.gateway.speech.failures import Failure
 
+REFUSAL_FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["detail", "code"],
+    "properties": {
+        "detail": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]},
+        "code": {"type": "string"},
+    },
+}
+"""JSON schema of a failure."""
 _FIELDS = {
     "prompt.audio": "prompt_wav",
     "prompt.transcript": "prompt_text",
@@ -19,7 +29,7 @@ _FIELDS = {
 _OWN = ("prompt_wav", "prompt_text", "instruct_text", "sample_text")
 _NAMES = "|".join(map(re.escape, (*_FIELDS, *_OWN)))
 _NAMED = re.compile(rf"(?:server at [^ ]+: )?(?P<field>{_NAMES})(?= (?:has|is|lasts|holds) )")
-_UNPROCESSABLE = 422
+UNPROCESSABLE = 422
 
 
 def refusal(failure: Failure) -> Response:
@@ -33,4 +43,4 @@ def refusal(failure: Failure) -> Response:
     if failure.status != 400 or field is None:
         return JSONResponse({"detail": message, "code": failure.code}, failure.status, failure.headers)
     wrong = {"type": failure.code, "loc": ["body", field], "msg": message}
-    return JSONResponse({"detail": [wrong], "code": failure.code}, _UNPROCESSABLE, failure.headers)
+    return JSONResponse({"detail": [wrong], "code": failure.code}, UNPROCESSABLE, failure.headers)

@@ -1,11 +1,25 @@
 """Failures as ElevenLabs' clients read them: over HTTP, and as the last message of a WebSocket."""
 
+from typing import Any
+
 from starlette.responses import JSONResponse, Response
 
 from services.gateway.speech.failures import Failure
 
 POLICY, INTERNAL, LATER = 1008, 1011, 1013
 """Close codes of RFC 6455 and its registry: the caller's fault, ours, no room at present."""
+ERROR_FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["detail"],
+    "properties": {
+        "detail": {
+            "type": "object",
+            "required": ["status", "message"],
+            "properties": {name: {"type": "string"} for name in ("status", "message", "param")},
+        }
+    },
+}
+"""JSON schema of a failure."""
 _STATUSES = {"not_found": "voice_not_found", "overloaded": "system_busy"}
 """Codes that have a name in this API; a voice is all that can be missing."""
 

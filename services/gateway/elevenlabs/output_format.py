@@ -17,6 +17,8 @@ _OPUS = [f"opus_48000_{rate}" for rate in (32, 64, 96, 128, 192)]
 NAMES = (*_LOSSY, *_LINEAR, *_OPUS, "ulaw_8000", "alaw_8000")
 """Every value that is understood."""
 _LAWS = {"ulaw": (Encoding.MULAW, "audio/basic"), "alaw": (Encoding.ALAW, "audio/x-alaw-basic")}
+MEDIA_TYPES = ("audio/mpeg", "audio/pcm", "audio/wav", "audio/ogg", *(kind for _, kind in _LAWS.values()))
+"""Of all answers."""
 _PARTS = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?")
 
 

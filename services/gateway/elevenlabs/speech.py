@@ -8,18 +8,20 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from services.gateway.elevenlabs import timestamps
-from services.gateway.elevenlabs.error_detail import error_response
-from services.gateway.elevenlabs.output_format import DEFAULT, OutputFormat, read_output_format
+from services.gateway.elevenlabs.error_detail import ERROR_FORM, error_response
+from services.gateway.elevenlabs.output_format import DEFAULT, MEDIA_TYPES, OutputFormat, read_output_format
 from services.gateway.elevenlabs.premade_voices import voice_of
 from services.gateway.elevenlabs.voice_settings import Lenient, Seed, VoiceSettings, options_of
-from services.gateway.speech.audio_response import AudioResponse, Pieces
+from services.gateway.speech.audio_response import BINARY, AudioResponse, Pieces
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.refusals import router_answering
 from services.gateway.speech.speaking import Utterance, speaker_of
 
-router = router_answering(error_response)
+router = router_answering(error_response, ERROR_FORM)
 _PATH = "/v1/text-to-speech/{voice_id}"
-_AUDIO: dict[int | str, dict[str, Any]] = {200: {"content": {"audio/mpeg": {}}}}
+_AUDIO: dict[int | str, dict[str, Any]] = {200: {"content": dict.fromkeys(MEDIA_TYPES, BINARY)}}
+_WHOLE: dict[int | str, dict[str, Any]] = {200: {"content": {timestamps.WHOLE: {"schema": {"type": "object"}}}}}
+_LINES: dict[int | str, dict[str, Any]] = {200: {"content": {timestamps.LINES: {"schema": {"type": "string"}}}}}
 OutputFormatName = Annotated[str, Query(description="Codec, sample rate and bit rate, such as pcm_24000.")]
 
 
@@ -48,7 +50,11 @@ async def create_speech(
     return _response(request, utterance, encoded(utterance, kind.encoder()), kind.media_type)
 
 
-@router.post(_PATH + "/with-timestamps", response_class=Response, responses={200: {"content": {timestamps.WHOLE: {}}}})
+@router.post(
+    _PATH + "/with-timestamps",
+    response_class=Response,
+    responses=_WHOLE,
+)
 async def create_speech_with_timestamps(
     voice_id: str, body: TextBody, request: Request, output_format: OutputFormatName = DEFAULT
 ) -> Response:
@@ -60,7 +66,9 @@ async def create_speech_with_timestamps(
 
 
 @router.post(
-    _PATH + "/stream/with-timestamps", response_class=Response, responses={200: {"content": {timestamps.LINES: {}}}}
+    _PATH + "/stream/with-timestamps",
+    response_class=Response,
+    responses=_LINES,
 )
 async def stream_speech_with_timestamps(
     voice_id: str, body: TextBody, request: Request, output_format: OutputFormatName = DEFAULT

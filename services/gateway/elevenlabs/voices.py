@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 
 from cosyserve.client.types import VoiceDetails, VoiceLine
-from services.gateway.elevenlabs.error_detail import error_response
+from services.gateway.elevenlabs.error_detail import ERROR_FORM, error_response
 from services.gateway.elevenlabs.premade_voices import voice_of
 from services.gateway.speech.refusals import router_answering
 from services.gateway.speech.speaking import speaker_of
 
-router = router_answering(error_response)
+router = router_answering(error_response, ERROR_FORM)
 
 
 @router.get("/v1/voices")

@@ -3,7 +3,7 @@
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query, Request
 from pydantic import BaseModel, ConfigDict
@@ -13,7 +13,7 @@ from cosyserve.audio.compressed import FileFormat, file_encoder
 from cosyserve.client.options import SynthesisOptions
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-from services.gateway.speech.audio_response import AudioResponse
+from services.gateway.speech.audio_response import BINARY, AudioResponse
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.failures import Failure
 from services.gateway.speech.refusals import router_answering
@@ -21,8 +21,18 @@ from services.gateway.speech.speaking import speaker_of
 
 RATES = (8_000, 16_000, 24_000, 32_000, 48_000)
 """Of linear samples in jambonz."""
+_AUDIO: dict[int | str, dict[str, Any]] = {
+    200: {"content": dict.fromkeys(("audio/mpeg", "audio/wav", "audio/l16"), BINARY)}
+}
 _L16 = re.compile(r"audio/l16(?:;\s*rate=(\d{1,6}))?", re.IGNORECASE)
 _TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}")
+
+
+_ERROR_FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["error", "code"],
+    "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
+}
 
 
 def error_response(failure: Failure) -> Response:
@@ -30,7 +40,7 @@ def error_response(failure: Failure) -> Response:
     return JSONResponse({"error": failure.message, "code": failure.code}, failure.status, failure.headers)
 
 
-router = router_answering(error_response)
+router = router_answering(error_response, _ERROR_FORM)
 
 
 class SynthesizeBody(BaseModel):
@@ -46,7 +56,11 @@ class SynthesizeBody(BaseModel):
     language: str | None = None
 
 
-@router.post("/jambonz/synthesize", response_class=Response, responses={200: {"content": {"audio/mpeg": {}}}})
+@router.post(
+    "/jambonz/synthesize",
+    response_class=Response,
+    responses={200: {"content": dict.fromkeys(("audio/mpeg", "audio/wav", "audio/l16"), BINARY)}},
+)
 async def synthesize(
     body: SynthesizeBody,
     request: Request,

@@ -20,9 +20,9 @@ from services.gateway.speech.hang_up import until_hung_up
 from services.gateway.speech.speaking import Utterance
 
 log = logging.getLogger(__name__)
-AUDIO_CONTENT: dict[str, Any] = {
-    each.media_type: {"schema": {"type": "string", "format": "binary"}} for each in FileFormat
-}
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+"""Audio in the OpenAPI document."""
+AUDIO_CONTENT: dict[str, Any] = {each.media_type: BINARY for each in FileFormat}
 """Of an answer of any format, in the OpenAPI document."""
 Pieces = AsyncGenerator[bytes]
 

@@ -22,9 +22,10 @@ EXPECTED = (CosyserveError, HTTPException, RequestValidationError)
 _LONGEST_QUOTED = 64
 
 
-def router_answering(answer: Answer) -> APIRouter:
+def router_answering(answer: Answer, form: dict[str, Any], *further: int) -> APIRouter:
     """A router whose requests are refused in the form of their API; others are refused in the form
-    of OpenAI's.
+    of OpenAI's. form: the JSON schema of such an answer; further: statuses besides those that any
+    request may get.
     """
 
     class Route(APIRoute):
@@ -39,7 +40,11 @@ def router_answering(answer: Answer) -> APIRouter:
 
             return handle_or_refuse
 
-    return APIRouter(route_class=Route)
+    content = {"application/json": {"schema": form}}
+    statuses: dict[int | str, dict[str, Any]] = {
+        status: {"description": "What is wrong.", "content": content} for status in (400, *further)
+    }
+    return APIRouter(route_class=Route, responses=statuses)
 
 
 def answer_by_path(answers: Mapping[str, Answer], otherwise: Answer) -> AnswerByPath:

@@ -109,4 +109,5 @@ def test_recurrence_has_its_gates_in_torchs_order() -> None:
     with torch.inference_mode():
         ours = layer.over(torch.from_numpy(x).transpose(0, 1), [5])
     theirs = answer(quantised, x).permute(2, 0, 1, 3).flatten(2)
-    assert (ours - theirs).abs().mean() < 0.05 * ours.abs().mean()
+    # Without VNNI a processor saturates sums of 8-bit products; gates in another order differ more.
+    assert (ours - theirs).abs().mean() < 0.1 * ours.abs().mean()
