@@ -208,9 +208,7 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         help="HTTP and WebSockets; port 0 takes a free one, off: none (default: %(default)s)",
     )
     parser.add_argument(
-        "--root-path",
-        metavar="PATH",
-        help="below which a proxy publishes the HTTP endpoint, such as /tts (default: the root)",
+        "--root-path", metavar="PATH", help="below which a proxy publishes --http, such as /tts (default: the root)"
     )
     parser.add_argument(
         "--wyoming",
