@@ -1,5 +1,5 @@
-"""How long the stages go on working for a caller who has hung up in the middle of the speech: over
-HTTP, a WebSocket and gRPC, by the spans of the request.
+"""How long the stages go on working after a caller has hung up: over HTTP, a WebSocket and gRPC, by
+the spans of the request.
 """
 
 import asyncio

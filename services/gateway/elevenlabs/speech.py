@@ -50,11 +50,7 @@ async def create_speech(
     return _response(request, utterance, encoded(utterance, kind.encoder()), kind.media_type)
 
 
-@router.post(
-    _PATH + "/with-timestamps",
-    response_class=Response,
-    responses=_WHOLE,
-)
+@router.post(_PATH + "/with-timestamps", response_class=Response, responses=_WHOLE)
 async def create_speech_with_timestamps(
     voice_id: str, body: TextBody, request: Request, output_format: OutputFormatName = DEFAULT
 ) -> Response:
@@ -65,11 +61,7 @@ async def create_speech_with_timestamps(
     return _response(request, utterance, pieces, timestamps.WHOLE)
 
 
-@router.post(
-    _PATH + "/stream/with-timestamps",
-    response_class=Response,
-    responses=_LINES,
-)
+@router.post(_PATH + "/stream/with-timestamps", response_class=Response, responses=_LINES)
 async def stream_speech_with_timestamps(
     voice_id: str, body: TextBody, request: Request, output_format: OutputFormatName = DEFAULT
 ) -> Response:

@@ -1,6 +1,5 @@
 """The messages of `/jambonz/stream` in both directions, and what its address asks for."""
 
-import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,9 +9,7 @@ from cosyserve.audio.encoding import Encoding
 from cosyserve.client.options import SynthesisOptions
 from cosyserve.errors import InvalidRequest
 from services.gateway.jambonz.synthesis import RATES, language_tag
-
-MOST_CHARACTERS = 100_000
-"""Longest message in characters."""
+from services.gateway.websocket.conversation import read_object
 
 
 class Message(BaseModel):
@@ -29,20 +26,13 @@ class Message(BaseModel):
 
 def read_message(text: str | None) -> Message:
     """text: None for a binary frame. Raises InvalidRequest."""
-    if text is None:
-        raise InvalidRequest("messages are JSON in text frames; a binary frame came")
-    if len(text) > MOST_CHARACTERS:
-        raise InvalidRequest(f"a message has {len(text)} characters, allowed are {MOST_CHARACTERS}")
+    values = read_object(text)
     try:
-        values = json.loads(text)
-        json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair is no character
         return Message.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"])) or "the message"
         raise InvalidRequest(f"{field}: {first['msg']}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest("a message is not JSON") from error
 
 
 class Form(BaseModel):

@@ -179,15 +179,15 @@ class Conversation:
             raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
         text = received.get("text")
         try:
-            return _read(text), len(text or "")
+            return read_object(text), len(text or "")
         except InvalidRequest as error:
             if not self._tolerant:
                 raise
             return Malformed(error.message), len(error.message)
 
 
-def _read(text: str | None) -> Message:
-    """Raises InvalidRequest for what is no JSON object."""
+def read_object(text: str | None) -> Message:
+    """text: None for a binary frame. Raises InvalidRequest for what is no JSON object."""
     if text is None:
         raise InvalidRequest("messages are JSON in text frames; a binary frame came")
     if len(text) > MOST_CHARACTERS:

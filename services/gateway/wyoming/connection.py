@@ -3,7 +3,7 @@
 `synthesize` is answered by audio-start, audio-chunk, audio-stop; text that arrives between
 `synthesize-start` and `synthesize-stop` is spoken while it arrives, and `synthesize-stopped` comes
 behind its audio. A failure is an `error`, behind which the connection is closed: a client that
-waits for audio would wait for ever.
+waits for audio would never return.
 """
 
 import asyncio

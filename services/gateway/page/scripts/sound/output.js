@@ -1,4 +1,4 @@
-// The browser's sound output: opened at the first key or click, so that it is ready when somebody speaks.
+// The browser's sound output: opened at the first key or click, so that it is ready when speech begins.
 
 import { ScheduledPlayer } from "./scheduled_player.js";
 import { WorkletPlayer } from "./worklet_player.js";
