@@ -89,7 +89,7 @@ class Caller(RuleBasedStateMachine):
     @rule(data=st.data())
     def converse_to_the_end(self, data: st.DataObject) -> None:
         conversation = data.draw(self.dialect.conversation)
-        self._hang_up(Transport.close)
+        self._hang_up(lambda line: line.close())
         self._send(conversation, Form.LEGAL)
         self._finish()
 
@@ -135,15 +135,15 @@ class Caller(RuleBasedStateMachine):
 
     @rule()
     def close(self) -> None:
-        self._hang_up(Transport.close)
+        self._hang_up(lambda line: line.close())
 
     @rule()
     def vanish(self) -> None:
-        self._hang_up(Transport.vanish)
+        self._hang_up(lambda line: line.vanish())
 
     @rule()
     def half_close(self) -> None:
-        self._hang_up(Transport.half_close)
+        self._hang_up(lambda line: line.half_close())
 
     @rule(data=st.data(), size=st.integers(1, 60))
     def vanish_within_a_message(self, data: st.DataObject, size: int) -> None:
@@ -178,11 +178,13 @@ class Caller(RuleBasedStateMachine):
         event(f"{'heard to the end' if sure else 'refused'}: {self.dialect.oracle.__name__}")
         if not sure:
             self._make_it_end()
-        limit = time.monotonic() + SECONDS
+        heard, limit = self.oracle.heard, time.monotonic() + SECONDS
         while self.line is not None and not (sure and self.oracle.settled()):
             self._check(self._in_time, limit)
             self._listen(0.5, once=True)
-        self._hang_up(Transport.close)
+            if heard != self.oracle.heard:
+                heard, limit = self.oracle.heard, time.monotonic() + SECONDS
+        self._hang_up(lambda line: line.close())
 
     def _make_it_end(self) -> None:
         line, certain = self._open(), self.dialect.certain_end

@@ -1,1 +1,1 @@
-"""The protocols in which callers converse with the gateway: their messages, and what is due for them."""
+"""The protocols in which callers converse with the gateway: their messages, and what is due."""

@@ -32,7 +32,8 @@ class Oracle(ABC):
         self.path = path
         self.doomed = self.doubtful = self.unframed = False
         """unframed: bytes were sent that are no message of WebSockets either."""
-        self.errors = 0
+        self.heard = self.errors = 0
+        """Messages of the server; error messages among them."""
         self.history: list[str] = []
         """The newest messages in both directions, for people."""
 
@@ -50,6 +51,7 @@ class Oracle(ABC):
 
     def hears(self, message: Fields | bytes) -> None:
         """The server has sent a message. AssertionError for one that may not come now."""
+        self.heard += 1
         self._note("<", message if isinstance(message, dict) else f"{len(message)} bytes")
         if isinstance(message, dict) and (error := self._error_in(message)) is not None:
             assert "internal" not in error, message

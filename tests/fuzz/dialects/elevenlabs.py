@@ -60,7 +60,7 @@ class _ElevenLabsOracle(Oracle):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.doomed = path.rpartition("?")[2] in _BAD_QUERIES or "/nobody/" in path
+        self.doomed = path.rpartition("?")[2] in _BAD_QUERIES
         self._ended = False
         """The caller wants no more of the connection."""
 
@@ -86,6 +86,7 @@ class StreamInputOracle(_ElevenLabsOracle):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
+        self.doubtful = "/nobody/" in path  # noticed when there is something to speak
         self._final = False
         self._written = self._timed = ""
         """Letters and digits of the text that was sent, and of those whose times were heard."""

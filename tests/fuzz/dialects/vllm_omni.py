@@ -1,4 +1,4 @@
-"""vLLM-Omni's `/v1/audio/speech/stream`: what is wrong is an `error`, and the conversation goes on."""
+"""vLLM-Omni's `/v1/audio/speech/stream`: what is wrong is an `error`, then it goes on."""
 
 import base64
 
