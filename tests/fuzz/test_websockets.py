@@ -35,7 +35,7 @@ STEPS = 12
 # Not simplified: each attempt at a hang takes its time.
 ROUND = settings(LIMITS, stateful_step_count=STEPS, phases=[Phase.generate])
 MANY = "FUZZ_INPUTS" in os.environ
-EXAMPLES = max(1, INPUTS // STEPS) if MANY else 4
+EXAMPLES = max(1, INPUTS // STEPS) if MANY else 2
 FLOOD = 150
 
 
