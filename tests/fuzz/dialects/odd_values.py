@@ -33,8 +33,8 @@ HUGE: tuple[Any, ...] = (
 
 
 def short_text() -> st.SearchStrategy[str]:
-    """Up to 60 characters: the scripted voice speaks a tenth of a second for each letter."""
-    return texts().map(lambda text: text[:60])
+    """Up to 24 characters: the scripted voice speaks a tenth of a second for each letter."""
+    return texts().map(lambda text: text[:24])
 
 
 def said() -> st.SearchStrategy[str]:
