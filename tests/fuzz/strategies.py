@@ -1,7 +1,7 @@
 """Odd texts and damaged files, made from real ones by Hypothesis, and how many of them are tried:
-300, or as many as FUZZ_INPUTS says (`make fuzz`: a hundred thousand).
+100, or as many as FUZZ_INPUTS says (`make fuzz`: a hundred thousand).
 
-The 300 are the same each time; more are others each time. A failure is printed with its input, as
+The 100 are the same each time; more are others each time. A failure is printed with its input, as
 simple as Hypothesis could make it, and with the line that makes it again.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-INPUTS = int(os.environ.get("FUZZ_INPUTS", "300"))
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "100"))
 ROUND = 10_000
 """Inputs after which Hypothesis begins again, as it remembers all that it tried."""
 ROUNDS = pytest.mark.parametrize("number", range(-(-INPUTS // ROUND)))

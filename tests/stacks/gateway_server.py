@@ -26,10 +26,12 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def gateway(orchestrator: str, **settings: Any) -> AsyncIterator[Gateway]:
-    """orchestrator: host:port of the public service. settings: of the gateway."""
+async def gateway(orchestrator: str, wyoming: socket.socket | None = None, **settings: Any) -> AsyncIterator[Gateway]:
+    """orchestrator: host:port of the public service. wyoming: bound, for that protocol. settings:
+    of the gateway.
+    """
     values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
-    app = application(values)
+    app = application(values, wyoming)
     server = GatewayServer(app, values, connection_limits(values))
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -47,12 +49,12 @@ async def gateway(orchestrator: str, **settings: Any) -> AsyncIterator[Gateway]:
 
 @contextlib.asynccontextmanager
 async def scripted_gateway(
-    settings: dict[str, Any] | None = None, **stack_settings: Any
+    settings: dict[str, Any] | None = None, wyoming: socket.socket | None = None, **stack_settings: Any
 ) -> AsyncIterator[tuple[Gateway, Stack]]:
-    """In front of an orchestrator of scripted stages. settings: of the gateway."""
+    """In front of an orchestrator of scripted stages. settings, wyoming: as of `gateway`."""
     async with (
         stack(**stack_settings) as running,
-        gateway(f"127.0.0.1:{running.orchestrator.port}", **(settings or {})) as served,
+        gateway(f"127.0.0.1:{running.orchestrator.port}", wyoming, **(settings or {})) as served,
     ):
         yield served, running
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import socket
+from collections.abc import Generator
 from types import FrameType
 
 import uvicorn
@@ -51,6 +52,17 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets)
         if self._connections is not None:
             self._connections.hang_ups.close()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """uvicorn's, which raises the signals once more at the end: that would end the process by
+        the signal, before its last spans are sent and with another status than that of a drain.
+        """
+        with super().capture_signals():
+            try:
+                yield
+            finally:
+                self._captured_signals.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A second interrupt ends the drain."""

@@ -385,13 +385,15 @@ NO_QUERIES: list[tuple[Message, str]] = [
 ]
 
 
+@pytest.mark.parametrize("begun", ["one ", " "])
 @pytest.mark.parametrize("kind", [SINGLE, MULTI])
-async def test_what_cannot_be_understood_is_refused_and_ends_the_connection(kind: str) -> None:
+async def test_what_cannot_be_understood_is_refused_and_ends_the_connection(kind: str, begun: str) -> None:
+    """Nothing comes in front of the error: not the end of a context without speech either."""
     async with scripted_gateway() as (served, running):
         hold_back(running)
         for messages, words in NO_MESSAGES:
             async with connect(address(served, kind)) as ws:
-                await send(ws, {"text": "one "}, *messages)
+                await send(ws, {"text": begun}, *messages)
                 async with asyncio.timeout(20):
                     error = json.loads(await ws.recv())
                 assert (error["error"], error["code"]) == ("invalid_request", 1008)

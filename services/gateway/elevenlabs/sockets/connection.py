@@ -50,6 +50,7 @@ class Connection:
         self._sending = asyncio.Lock()
         self._running: dict[Context, asyncio.Task[None]] = {}
         self._stopped: set[Context] = set()
+        self._cancelled = False
 
     @property
     def contexts(self) -> list[Context]:
@@ -107,7 +108,10 @@ class Connection:
             await cancel_all((receiving,))  # a message that has come is kept
 
     async def cancel(self) -> None:
-        """Cancel everything in every stage."""
+        """Cancel everything in every stage. Contexts have no last message then: a context without
+        speech would seem to have been spoken, in front of the message that says what failed.
+        """
+        self._cancelled = True
         await asyncio.gather(*(context.stop() for context in self._running), return_exceptions=True)
         await cancel_all(list(self._running.values()))
 
@@ -127,7 +131,8 @@ class Connection:
                     raise
                 telemetry.failed(error)
                 await self.send(error_message(failure_of(error)) | tags)
-        await self.send(final_message() | tags)
+        if not self._cancelled:
+            await self.send(final_message() | tags)
 
 
 async def serve(socket: WebSocket, voice_id: str, talk: Callable[[Connection], Awaitable[None]]) -> None:
