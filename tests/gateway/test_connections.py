@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.gateway.test_limits import head, raw
 from tests.gateway.test_openai_speech import PATH, body, hang_after_some
+from tests.gateway.test_websocket import SETUP
 from tests.pipeline.calling import all_idle, busy, hang, hook
 from tests.stacks.gateway_server import Gateway, scripted_gateway
 
@@ -275,6 +276,20 @@ async def test_text_that_is_not_utf8_is_refused_with_its_code(behind: bytes, cap
         writer.write(b"\x81\x82\0\0\0\0\xed\xa0" + behind)
         received = await rest(reader)
     assert struct.pack(">H", 1007) in received or (behind[:1] == b"\x88" and received)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_fault_behind_more_messages_than_are_read_ends_the_speech(caplog: pytest.LogCaptureFixture) -> None:
+    def frame(message: dict[str, str]) -> bytes:
+        content = json.dumps(message).encode()
+        return bytes((0x81, 0x80 | len(content), 0, 0, 0, 0)) + content
+
+    utterance = b"".join(map(frame, (SETUP, {"type": "text", "text": "one"}, {"type": "end"})))
+    async with scripted_gateway() as (served, stack), opened(served, UPGRADE + b"\r\n") as (reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(utterance + frame(SETUP) * 100 + b"\x81\x82\0\0\0\0\xed\xa0")
+        await rest(reader)
+        await all_idle(stack)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

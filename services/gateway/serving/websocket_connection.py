@@ -6,6 +6,8 @@ import asyncio
 from asyncio.transports import BaseTransport
 from typing import Any
 
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
@@ -91,6 +93,14 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
                 return
         super().send_receive_event_to_app()
         self._leave_with_peer()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """The connection may have been closed, by the peer or for its messages, before the
+        application knows: raises ClientDisconnected then, which uvicorn takes for a fault.
+        """
+        if self.close_sent and message["type"] == "websocket.send":
+            raise ClientDisconnected
+        await super().send(message)
 
     def _fail(self, code: CloseCode, reason: str) -> None:
         self.frames = []
