@@ -275,8 +275,7 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
         """Five tokens for each letter, as they come."""
         script = self.script
         with script.inside("generate_stream"):
-            setup = (await anext(request_iterator)).setup
-            replay = list(setup.replay_tokens)
+            replay = list((await anext(request_iterator)).setup.replay_tokens)
             script.replayed.append(len(replay))
             yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
             sent = 0
@@ -363,8 +362,7 @@ async def stack(
         services: dict[str, list[Service]] = {}
         own: dict[tuple[str, int], contextlib.AsyncExitStack] = {}
         for name in SERVICERS:
-            count = (replicas or {}).get(name, 1)
-            scripts[name] = [Script() for _ in range(count)]
+            scripts[name] = [Script() for _ in range((replicas or {}).get(name, 1))]
             for script in scripts[name]:
                 script.voice.CopyFrom(voice or script.voice)
             services[name] = []
@@ -372,5 +370,4 @@ async def stack(
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         door, channel = await exits.enter_async_context(orchestrated(services, **settings))
-        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        yield Stack(scripts, services, stub, door, channel, own)  # type: ignore[arg-type]
+        yield Stack(scripts, services, synthesis_pb2_grpc.SynthesisServiceStub(channel), door, channel, own)  # type: ignore[arg-type]

@@ -390,8 +390,7 @@ def test_words_need_no_quotes(endpoint: str) -> None:
 
 
 def test_figures_have_one_style(endpoint: str, tmp_path: Path) -> None:
-    told = _cosyserve("info", "--server", endpoint).stdout.decode()
-    assert "e+" not in told
+    assert "e+" not in _cosyserve("info", "--server", endpoint).stdout.decode()
     done = json.loads(
         _cosyserve("say", TEXT, "-o", str(tmp_path / "out.wav"), "--server", endpoint, "--json").stdout, parse_float=str
     )

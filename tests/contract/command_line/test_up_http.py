@@ -16,7 +16,6 @@ from tests.stacks.up_process import Up
 
 def address_of(up: Up) -> str:
     match = re.search(r"http://(\S+)", up.line_with("ready: "))
-    assert match is not None
     return match[1]
 
 
@@ -70,8 +69,7 @@ def test_the_gateway_serves_and_survives() -> None:
 def test_an_address_in_use_names_the_option() -> None:
     up = Up("--http", "127.0.0.1:0")
     try:
-        address = address_of(up)
-        other = Up("--http", address)
+        other = Up("--http", address_of(up))
         assert other.process.wait(60) == 2
         assert other.end() == 2
         assert any("--http chooses another address" in line for line in other.lines)

@@ -2,7 +2,6 @@
 services with the bundled voice.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from tests.stacks.calls import heard, until
 from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MODEL = Path("models/demo")
 SPOKEN = "The quick brown fox jumps over the lazy dog."
 TEXT = "A few words, then silence."
 WHOLE = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
@@ -65,8 +63,7 @@ async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack,
 
 @pytest.mark.parametrize("start", [1, 30_001])
 async def test_a_lost_conversion_is_resumed_at_its_sample(stack: WholeStack, recording: bytes, start: int) -> None:
-    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael")
-    whole, header, _ = await heard(speech)
+    whole, header, _ = await heard(stack.client.convert_voice(recording, seed=11, voice="am_michael"))
     again = stack.client.convert_voice(recording, seed=11, voice="am_michael", start_sample=start)
     again.request.engine = header.engine
     assert await again.read() == whole[2 * start :]

@@ -45,9 +45,7 @@ def done(out: Path, *parts: Part, budget: float = 60.0, forget: bool = False) ->
 
 
 def times(out: Path, name: str = "one") -> int:
-    count = json.loads((out / f"{name}.json").read_text())["times"]
-    assert isinstance(count, int)
-    return count
+    return int(json.loads((out / f"{name}.json").read_text())["times"])
 
 
 def states(out: Path) -> dict[str, str]:

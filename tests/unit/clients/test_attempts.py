@@ -55,8 +55,7 @@ async def test_an_end_without_a_reason_is_a_failure(tmp_path: Path, body: str, w
 
 
 async def test_a_script_that_is_missing_is_a_failure(tmp_path: Path) -> None:
-    missing = Script(str(tmp_path / "gone.py"))
-    (row,) = await attempts(missing, HERE)
+    (row,) = await attempts(Script(str(tmp_path / "gone.py")), HERE)
     assert row.failed
     assert "gone.py does not exist" in row.result
 

@@ -234,8 +234,7 @@ def test_a_phoneme_model_converts_without_a_tokenizer(tmp_path: Path) -> None:
 def test_transformers_loads_the_tokenizer(conversion: Path) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(conversion / "hf", local_files_only=True)
-    expected = json.loads((TINY / "text_frontend.json").read_text())["tokenizer"]
-    for case in expected["encode"]:
+    for case in json.loads((TINY / "text_frontend.json").read_text())["tokenizer"]["encode"]:
         assert tokenizer(case["text"])["input_ids"] == case["ids"], case["text"]
     assert len(tokenizer) == 276 + 6566
     assert tokenizer.convert_tokens_to_ids(["<|s_0|>", "<|s_6560|>", "<|eos1|>", "<|sos|>", "<|task_id|>"]) == [

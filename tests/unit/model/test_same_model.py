@@ -57,8 +57,7 @@ def test_with_its_model_directory_it_is_served_and_verified(
     published: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     identity = model_hash(ModelDirectory(TINY))
-    result = convert(published, target, Precision.FLOAT32, tmp_path / "made", model=TINY)
-    assert result["source"] == identity
+    assert convert(published, target, Precision.FLOAT32, tmp_path / "made", model=TINY)["source"] == identity
     assert verify.main(["llm", str(TINY), str(tmp_path / "made")]) == 0, capsys.readouterr().out
     if target == "hf":
         assert Conversion.open(tmp_path / "made", identity, (HUGGING_FACE,)).precision == "float32"

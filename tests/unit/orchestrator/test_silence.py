@@ -106,8 +106,7 @@ async def test_what_is_shorter_than_what_is_kept_stays(cut: int, lead: int, tail
 async def test_one_sample_of_either_sign_is_a_beginning(sample: int) -> None:
     natural = np.zeros(10_000, "<i2")
     natural[5_000] = sample
-    found = await sent((natural,), 960)
-    assert np.array_equal(found.samples, natural[5_000 - LEAD : 5_001 + TAIL])
+    assert np.array_equal((await sent((natural,), 960)).samples, natural[5_000 - LEAD : 5_001 + TAIL])
 
 
 @pytest.mark.parametrize("cut", CUTS)

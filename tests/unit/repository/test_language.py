@@ -1,11 +1,10 @@
 """Words that docs/glossary.md keeps out of product code, help texts and messages."""
 
 import re
-from pathlib import Path
 
+from tests.stacks.up_process import ROOT
 from tests.unit.repository.test_files import modules, text_of
 
-ROOT = Path(__file__).parents[3]
 UNUSED = ("nobody", "whoever", "anew", "told", "tells", "borne", "mend", "mends", "mended", "heed", "heeded")
 KEPT = {
     "cosyserve/host/doctor/finding.py": {"mend"},  # a key of `cosyserve doctor --json`
@@ -22,8 +21,7 @@ WORD = re.compile(r"(?<![a-z])(" + "|".join(UNUSED) + r")(?![a-z])", re.IGNORECA
 
 def test_product_code_does_without_them() -> None:
     for path in modules():
-        words = {word.lower() for word in WORD.findall(text_of(path) or "")}
-        assert words <= KEPT.get(str(path), set()), path
+        assert {word.lower() for word in WORD.findall(text_of(path) or "")} <= KEPT.get(str(path), set()), path
 
 
 def test_the_glossary_gives_the_replacement_of_each() -> None:

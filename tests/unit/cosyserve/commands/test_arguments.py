@@ -5,7 +5,6 @@ variables.
 import argparse
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +19,7 @@ from cosyserve.commands.terminal.arguments import (
 )
 from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.layout import lay_out
-
-MODEL = Path(__file__).parents[4] / "models" / "demo"
+from tests.stacks.up_process import DEMO
 
 
 def test_one_name_is_for_both_engines_and_each_can_have_its_own() -> None:
@@ -64,7 +62,7 @@ def test_who_is_given_no_backend_has_what_the_environment_says(
 ) -> None:
     monkeypatch.setenv("COSYSERVE_LLM_BACKEND", "vllm")
     monkeypatch.delenv("COSYSERVE_TOKEN2WAV_BACKEND", raising=False)
-    places = {place.service: place.environ for place in lay_out(MODEL, "127.0.0.1:0", {}, given, None, 1.0, {})}
+    places = {place.service: place.environ for place in lay_out(DEMO, "127.0.0.1:0", {}, given, None, 1.0, {})}
     assert places["llm"].get("COSYSERVE_LLM_BACKEND") == llm
     assert places["token2wav"].get("COSYSERVE_TOKEN2WAV_BACKEND") == token2wav
 

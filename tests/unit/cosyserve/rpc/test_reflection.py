@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from importlib import import_module
-from pathlib import Path
 
 import grpc
 import pytest
@@ -10,10 +9,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cosyserve.rpc import reflection
+from tests.stacks.up_process import ROOT
 from tests.unit.cosyserve.rpc.small_service import NAME, loader, one_chunk, reached
 
 Request = reflection_pb2.ServerReflectionRequest
-ROOT = Path(__file__).parents[4]
 FILE = "cosyserve/v1/synthesis.proto"
 
 

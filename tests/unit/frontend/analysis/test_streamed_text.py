@@ -125,8 +125,7 @@ def test_a_word_is_emitted_when_the_following_words_decide_it(model: str, behind
     """BPE: the next word. Phonemes: the next word, and two that may change its pronunciation."""
     words = ["seven", "little", "ducks", "swim", "over", "there"]
     text = StreamingText(analyzer(model), Reading("en"), Units(400), partial=True)
-    spans = [bool(list(text.feed(word + " "))) for word in words]
-    assert spans == [place >= behind for place in range(len(words))]
+    assert [bool(list(text.feed(word + " "))) for word in words] == [place >= behind for place in range(len(words))]
 
 
 @pytest.mark.parametrize(
@@ -282,8 +281,7 @@ def test_any_cutting_and_any_taking_over_give_the_same(model: str, partial: bool
         # The sentences of the open unit are sent again.
         settled = spoken(list(first.feed(text[:border])), partial=partial)
         second = written(model, partial=partial, last_language=first.last_language)
-        rest = spoken([*second.feed(text[first.settled :]), *second.finish()], partial=partial)
-        assert settled + rest == expected
+        assert settled + spoken([*second.feed(text[first.settled :]), *second.finish()], partial=partial) == expected
 
 
 @pytest.mark.parametrize(

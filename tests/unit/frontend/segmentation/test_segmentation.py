@@ -137,8 +137,7 @@ def test_what_is_waited_for_is_bounded() -> None:
     assert list(units.feed("Well..." + 39 * " ")) == []
     assert list(units.feed("  ")) == ["Well..."]
     assert list(Units(400).feed("The U.S. " + 50 * "A")) == ["The U.S."]
-    again = Units(400)
-    assert list(again.feed("Go," + 41 * " " + "go! ")) == ["Go," + 41 * " " + "go!"]
+    assert list(Units(400).feed("Go," + 41 * " " + "go! ")) == ["Go," + 41 * " " + "go!"]
 
 
 PIECES = st.sampled_from(

@@ -143,8 +143,7 @@ def test_metadata_is_no_part_of_the_text() -> None:
 
 @pytest.mark.parametrize("alphabet", ["x-sampa", "arpabet"])
 def test_phonemes_of_no_use_leave_the_text(alphabet: str) -> None:
-    document = f'<speak><phoneme alphabet="{alphabet}" ph="n">Nike</phoneme></speak>'
-    *notices, said = read(document)[0]
+    *notices, said = read(f'<speak><phoneme alphabet="{alphabet}" ph="n">Nike</phoneme></speak>')[0]
     assert said == SpokenText("Nike")
     assert [notice.kind for notice in notices if isinstance(notice, Notice)] == [Kind.UNUSABLE_PRONUNCIATION]
 

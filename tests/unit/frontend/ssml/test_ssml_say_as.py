@@ -112,7 +112,6 @@ def test_another_language_reads_it_as_it_is_written() -> None:
 
 def test_letters_are_given_by_name_to_a_model_that_reads_phonemes() -> None:
     value = value_of("characters", "", "ab1C")
-    assert value is not None
     assert value.words("en", lambda phonemes: f"/{phonemes}/") == "/ˌAbˈi/ one /sˈi/"
 
 
@@ -205,7 +204,6 @@ def test_numbers_are_those_of_the_code() -> None:
 def test_values_are_read_as_the_page_says(row: list[str]) -> None:
     kind = re.findall("`([a-z-]+)`", row[0])[0]
     value = value_of(KINDS[kind], "", row[1])
-    assert value is not None
     assert [value.words("en", None), value.words("zh", None)] == row[2:]
 
 

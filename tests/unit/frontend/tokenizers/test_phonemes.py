@@ -26,8 +26,7 @@ def tokenizer() -> PhonemeTokenizer:
 
 
 def test_a_sentence_is_a_start_phonemes_and_a_full_stop(tokenizer: PhonemeTokenizer) -> None:
-    ids = tokenizer.encode("Hello, big world")
-    assert "".join(SYMBOLS[number] for number in ids) == "^həlˈO, bˈɪɡ wˈɜɹld."
+    assert "".join(SYMBOLS[number] for number in tokenizer.encode("Hello, big world")) == "^həlˈO, bˈɪɡ wˈɜɹld."
     assert [tokenizer.id_of(symbol) for symbol in "^ ."] == [1, 2, 6]
     assert tokenizer.id_of("<|im_end|>") is None
     assert len(tokenizer) == len(SYMBOLS) == 67

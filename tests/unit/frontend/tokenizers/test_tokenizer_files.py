@@ -57,8 +57,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_the_lexicon_is_read_as_written(directory: Path) -> None:
-    lexicon = read_lexicon(directory / FILES[1])
-    assert lexicon == (WORDS, {"close": {"VERB": "klˈOz"}})
+    assert read_lexicon(directory / FILES[1]) == (WORDS, {"close": {"VERB": "klˈOz"}})
 
 
 def test_equal_contents_are_equal_bytes(directory: Path, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
 from services.frontend.voices.voice import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, Voice, cut_of, tokens_before_sound
+from tests.stacks.up_process import DEMO, TINY
 from tools.model import cut_prompts
 
-TINY = Path(__file__).parents[3] / "golden" / "tiny"
 TOKENIZER = TextTokenizer(ModelDirectory(TINY))
 VECTOR = torch.linspace(-1.0, 1.0, 192)[None]
 
@@ -172,9 +172,6 @@ def test_an_unknown_voice_is_answered_with_the_known_names(
     assert len(registry.all()) == count
     with pytest.raises(error, match=message):
         registry.get(asked)
-
-
-DEMO = Path(__file__).parents[4] / "models" / "demo"
 
 
 def prompted(tokens: int) -> Voice:

@@ -34,7 +34,6 @@ def stored_voice(voice_id: str, value: float = 0.5, request_id: str = "") -> Sto
 def read_back(store: VoiceStore, voice_id: str) -> StoredVoice:
     """The content of a voice that is stored."""
     entry = store.entry(voice_id)
-    assert entry is not None
     stored = store.content(entry)
     assert stored is not None
     return stored
@@ -253,7 +252,6 @@ def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
     store = VoiceStore(blobs)
     for turn in range(8):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
-        assert writer.stdout is not None
         assert writer.stdout.readline()
         time.sleep(0.02 + 0.013 * turn)
         writer.send_signal(signal.SIGKILL)

@@ -73,8 +73,7 @@ def cached(model: SpeechTokenModel, tokens: list[int]) -> tuple[SequenceCache, T
     [6564].
     """
     cache = SequenceCache.reserve(model.config, 512, model.device)
-    hidden = model.forward(model.embed(speech_inputs(tokens)), cache)
-    return cache, model.log_probabilities(hidden[-1:])[0]
+    return cache, model.log_probabilities(model.forward(model.embed(speech_inputs(tokens)), cache)[-1:])[0]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ half precision.
 
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +21,10 @@ from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render, WindowShape, batches
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import VocoderConfig, expected_tensors, read_config
+from tests.stacks.up_process import TINY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 CPU = torch.device("cpu")
-TINY = Path(__file__).parents[3] / "golden" / "tiny"
 SEED, SENTENCE = 0xFEDCBA9876543210, 7
 LENGTHS = (3, 24)
 

@@ -54,7 +54,6 @@ async def test_what_a_killed_service_had_started_ends_with_it(service: Child) ->
 
 
 async def test_the_parents_end_is_the_end_of_all(service: Child) -> None:
-    assert service.process.stdin is not None
     service.process.stdin.close()
     await service.process.wait()
     while not is_empty(service.process.pid):

@@ -305,7 +305,6 @@ asyncio.run(hold())
 def test_no_daemon_outlives_a_killed_stack(make_places: MakePlaces) -> None:
     environ = {**os.environ, **make_places()[0].environ}
     with subprocess.Popen([sys.executable, "-c", _HOLDER], env=environ, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         pipes = holder.stdout.readline().strip()
         daemon = _daemon(pipes)
         keepers = psutil.Process(holder.pid).children()
@@ -324,8 +323,6 @@ def test_signals_end_no_daemon_that_the_stack_still_needs(make_places: MakePlace
         str(tmp_path / "bin" / "nvidia-cuda-mps-control"),
     ]
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
-        assert keeper.stdin is not None
-        assert keeper.stdout is not None
         daemon = _daemon(json.loads(keeper.stdout.readline())["pipes"])
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             keeper.send_signal(number)
