@@ -230,7 +230,6 @@ async def test_a_file_is_not_resumed_in_the_middle(running: Stack) -> None:
 async def test_what_has_not_begun_is_asked_for_again(running: Stack) -> None:
     async with AsyncClient(f"127.0.0.1:{running.orchestrator.port}") as client:
         hook(running, "token2wav", abort_once(grpc.StatusCode.UNAVAILABLE, "gone", at=0))
-        speech = client.synthesize(
+        assert await client.synthesize(
             TEXT, encoding=CompressedEncoding.MP3, resumptions=3, onset="natural", sentence_pause_milliseconds=0
-        )
-        assert await speech.read() == file_of(WHOLE, CompressedEncoding.MP3)
+        ).read() == file_of(WHOLE, CompressedEncoding.MP3)

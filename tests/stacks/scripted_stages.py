@@ -203,8 +203,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         await self._reading(context)
         self.script.recordings.append(request.recording)
         said, tokens = request.recording.transcript.split(), list(request.recording.audio)
-        voice = prompted_voice("recording-0", list(range(len(said))), tokens)
-        return frontend_pb2.ReadRecordingResponse(voice=voice)
+        return frontend_pb2.ReadRecordingResponse(voice=prompted_voice("recording-0", list(range(len(said))), tokens))
 
     async def ReadSpeech(
         self, request: frontend_pb2.ReadSpeechRequest, context: Any
@@ -320,9 +319,8 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
                     yield token2wav_pb2.DecodeStreamResponse(
                         audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=sent - 960)
                     )
-            summary = token2wav_pb2.DecodeSummary(samples=sent)
             yield token2wav_pb2.DecodeStreamResponse(
-                audio=token2wav_pb2.DecodedAudio(start_sample=sent, summary=summary)
+                audio=token2wav_pb2.DecodedAudio(start_sample=sent, summary=token2wav_pb2.DecodeSummary(samples=sent))
             )
 
 

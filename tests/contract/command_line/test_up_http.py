@@ -20,16 +20,15 @@ def address_of(up: Up) -> str:
 
 
 def gateway_of(up: Up) -> psutil.Process:
-    children = psutil.Process(up.process.pid).children()
-    return next(child for child in children if "services.gateway" in child.cmdline())
+    return next(child for child in psutil.Process(up.process.pid).children() if "services.gateway" in child.cmdline())
 
 
 def spoken(address: str) -> bytes:
     body = json.dumps({"input": "It works.", "seed": 1, "response_format": "pcm"}).encode()
-    request = urllib.request.Request(
-        f"http://{address}/v1/audio/speech", body, headers={"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://{address}/v1/audio/speech", body, headers={"content-type": "application/json"}),
+        timeout=20,
+    ) as answer:
         content: bytes = answer.read()
         return content
 

@@ -99,8 +99,7 @@ async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
     with library("vllm", monkeypatch):
         monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
         async with started(auto_first="vllm", device="auto", converted=converted) as (_, channel):
-            stub = info_pb2_grpc.InfoServiceStub(channel)
-            info = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
+            info = (await info_pb2_grpc.InfoServiceStub(channel).GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
     assert info.rung == "cpu"
     reasons = {one.rung: one.reason for one in info.refused_rungs}
     assert "the engine cannot speak its first sentence: the speech-token engine failed" in reasons["vllm"]

@@ -154,8 +154,7 @@ async def test_the_whole_text_is_bounded(running: Stack) -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) -> None:
     begin = time.monotonic()
-    silent = converse(running, [setup(mode, idle=1_000), *texts("one two")], half_close=False)
-    assert await refused(silent) == (
+    assert await refused(converse(running, [setup(mode, idle=1_000), *texts("one two")], half_close=False)) == (
         grpc.StatusCode.DEADLINE_EXCEEDED,
         "no message came for 1 s after 7 characters of text; expected text, a flush, a cancel or the end of the stream",
     )

@@ -48,8 +48,7 @@ def rounded(published: Path, to: Path, change: str | None = None) -> Path:
 
 
 def test_without_the_model_directory_it_stays_a_model_of_its_own(published: Path, tmp_path: Path) -> None:
-    result = convert(published, "hf", Precision.FLOAT32, tmp_path / "made")
-    assert result["source"] != model_hash(ModelDirectory(TINY))
+    assert convert(published, "hf", Precision.FLOAT32, tmp_path / "made")["source"] != model_hash(ModelDirectory(TINY))
 
 
 @pytest.mark.parametrize("target", ["hf", "vllm", "trtllm-1.x"])

@@ -63,12 +63,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shipped = parameter_store.halved(parameter_store.make(speaker_network.shapes(), speaker_network.initial, CPU))
     (folder / speaker_train.FOLDER).mkdir()
     speaker_train.write(folder, shipped, Features.read(folder, speech, CPU, only=("fbank",)))
-    shapes = {
+    for name, expected in {
         "llm/llm.pt": llm_tensors(read_llm_config(directory)),
         "flow/flow.pt": flow_tensors(FlowConfig.read(directory)),
         "vocoder/hift.pt": vocoder_tensors(read_vocoder_config(directory)),
-    }
-    for name, expected in shapes.items():
+    }.items():
         parameter_store.save(
             folder / name, {tensor: torch.ones(shape, dtype=torch.float16) for tensor, shape in expected.items()}
         )

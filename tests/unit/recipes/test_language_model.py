@@ -261,8 +261,7 @@ def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
     assert any(Material.read(work, "tokenizer").cuts)
     options = {"steps": 3, "positions": 400, "processes": 0, "report": 0, "checkpoint": 0, "heard": 1, "device": "cpu"}
     command.main([str(work), *(f"--{name}={value}" for name, value in options.items())])
-    lines = [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()]
-    assert lines[-1].keys() >= {
+    assert [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()][-1].keys() >= {
         "loss",
         "accuracy",
         "end",

@@ -157,12 +157,11 @@ def test_nothing_to_speak_is_no_sentence(text: str) -> None:
 def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     text = "[pause 1s] We went home[pause 300ms]and then <break time='0.2s'/> we slept. Good [pause 20ms]"
     result = pieces(MODELS[0], [text[at : at + size] for at in range(0, len(text), size)], Reading("en"))
-    pauses = [
+    assert [
         piece.milliseconds if isinstance(piece, Pause) else 0
         for piece in result
         if isinstance(piece, Pause) or not piece.unfinished
-    ]
-    assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
+    ] == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
     assert sentences([piece for piece in result if isinstance(piece, Sentence)]) == [
         sentence.token_ids for text in words for sentence in analyzer(MODELS[0]).sentences(text, "en")

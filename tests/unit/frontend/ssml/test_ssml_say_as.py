@@ -184,8 +184,7 @@ VALUES = [row for row in ROWS if len(row) == 4 and row[1] != "read"]
 
 
 def test_all_elements_and_kinds_are_there() -> None:
-    named = {name for row in ROWS if len(row) == 3 for name in re.findall("`([a-z-]+)`", row[0])}
-    assert named == set(elements.READ)
+    assert {name for row in ROWS if len(row) == 3 for name in re.findall("`([a-z-]+)`", row[0])} == set(elements.READ)
     assert [name for row in VALUES for name in re.findall("`([a-z-]{4,})`", row[0]) if name != "format"] == list(KINDS)
     assert re.findall("`([ymd]{1,3})`", "".join(row[0] for row in VALUES))[: len(FORMATS)] == list(FORMATS)
 

@@ -158,13 +158,12 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
     history: list[list[int]] = [[5, 6], [1, 4711], []]
     empty = SequenceCache.reserve(plain.config, 16, DEVICE)
     for slot, decided in enumerate(history, start=1):
-        flags = Flag.MASK_RESERVED | Flag.MASK_FILL
         begin(
             memory,
             slot,
             empty,
             0,
-            FLAGS=int(flags),
+            FLAGS=int(Flag.MASK_RESERVED | Flag.MASK_FILL),
             DECISIONS=len(decided),
             TOKENS=len(decided),
             SEED_LOW=-slot,

@@ -40,8 +40,7 @@ def seen(places: list[ProcessSpec]) -> dict[str, tuple[str | None, str | None]]:
 
 
 def test_each_replica_sees_its_own_gpu_and_there_are_as_many_as_devices() -> None:
-    found = seen(laid(devices=devices("token2wav=cuda:0,cuda:3,cpu, llm=cuda:1"), device="cuda"))
-    assert found == {
+    assert seen(laid(devices=devices("token2wav=cuda:0,cuda:3,cpu, llm=cuda:1"), device="cuda")) == {
         "frontend.0": (None, None),
         "llm.0": ("cuda", "1"),
         "token2wav.0": ("cuda", "0"),
