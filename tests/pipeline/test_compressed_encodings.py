@@ -104,8 +104,7 @@ async def test_bytes_come_before_the_speech_is_over(running: Stack, encoding: Co
 @pytest.mark.parametrize("encoding", CompressedEncoding)
 async def test_unary_gives_a_whole_file(running: Stack, encoding: CompressedEncoding) -> None:
     answer = await unary(running, seed=3, onset=NATURAL, audio_format=requested(encoding))
-    assert answer.audio == file_of(WHOLE, encoding)
-    assert answer.summary.audio_seconds == len(WHOLE) / 48_000
+    assert (answer.audio, answer.summary.audio_seconds) == (file_of(WHOLE, encoding), len(WHOLE) / 48_000)
 
 
 async def test_arriving_text_and_conversions_have_them_too(running: Stack) -> None:
@@ -222,8 +221,7 @@ async def test_a_file_is_not_resumed_in_the_middle(running: Stack) -> None:
         speech = client.synthesize("everlasting", encoding=CompressedEncoding.MP3, resumptions=3)
         with pytest.raises(Unavailable):
             await speech.read()
-        assert speech.resumed == 0
-        assert len(running.scripts["frontend"][0].calls) == 1
+        assert (speech.resumed, len(running.scripts["frontend"][0].calls)) == (0, 1)
 
 
 @pytest.mark.start(attempts=1)

@@ -53,8 +53,7 @@ async def test_a_replay_goes_on_on_the_same_engine_only(service: tuple[HostedBac
     messages = await generate(stub, seed=1)
     whole, identity = joined(messages), messages[0].identity
     rest = await generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity)
-    assert joined(rest) == whole[5:]
-    assert rest[-1].summary.tokens == len(whole)
+    assert (joined(rest), rest[-1].summary.tokens) == (whole[5:], len(whole))
     torch = identity_pb2.EngineIdentity(
         model_hash=identity.model_hash, backend="torch", precision="float32", device=identity.device
     )

@@ -139,8 +139,7 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
         await asyncio.sleep(0.3)
         assert stack.llm.engine.stats.passes - seen["llm"][-1] <= 1
         assert stack.token2wav.euler_steps() - seen["token2wav"][-1] < EULER_STEPS
-        assert stack.llm.engine.stats.reserved_kv_bytes == 0
-        assert stack.batcher.stats().state_bytes == 0
+        assert (stack.llm.engine.stats.reserved_kv_bytes, stack.batcher.stats().state_bytes) == (0, 0)
         longest = stack.llm.engine.stats.longest_step_seconds, stack.batcher.stats().longest_step_seconds
         print(
             f"idle after {idle * 1000:.0f} ms; longest decode step {longest[0] * 1000:.1f} ms, longest step "

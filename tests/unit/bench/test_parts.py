@@ -88,8 +88,7 @@ def test_a_part_that_keeps_its_figures_goes_on_from_them(tmp_path: Path) -> None
     one = note(tmp_path, "one", "raise SystemExit(path.read_text() == json.dumps({'times': 1}))")
     for _ in range(2):
         done(tmp_path, replace(one, keeps=True))
-    assert times(tmp_path) == 2
-    assert states(tmp_path) == {"one": DONE}
+    assert (times(tmp_path), states(tmp_path)) == (2, {"one": DONE})
 
 
 def test_figures_of_other_conditions_are_not_gone_on_with(tmp_path: Path) -> None:

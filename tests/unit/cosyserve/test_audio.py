@@ -73,8 +73,7 @@ def test_length_follows_the_stated_rule(samples: int, rate: int) -> None:
 
 def test_the_models_own_rate_passes_untouched_and_at_once() -> None:
     stream = OutputStream()
-    assert stream.feed(NOISE) == NOISE
-    assert stream.finish() == b""
+    assert (stream.feed(NOISE), stream.finish()) == (NOISE, b"")
 
 
 @pytest.mark.parametrize("rate", RATES)

@@ -157,8 +157,7 @@ async def test_a_failed_attempt_of_which_nothing_was_sent_leaves_nothing() -> No
     await trimmer.play(sound((600, 1), (50, 900)).tobytes())
     assert trimmer.heard
     await trimmer.end()
-    assert found.samples.size == 2_400 + LEAD + 50
-    assert found.trimming.removed_start == 120
+    assert (found.samples.size, found.trimming.removed_start) == (2_400 + LEAD + 50, 120)
 
 
 @pytest.mark.parametrize("trimmed", [False, True])

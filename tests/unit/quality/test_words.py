@@ -83,5 +83,4 @@ def test_what_is_added_or_missing_at_the_end_is_counted_by_itself() -> None:
 
 def test_rates_add_up_over_sentences() -> None:
     total = _aligned("a b c", "a b").errors + _aligned("d e f g h i j", "d e x g h i j k").errors
-    assert total == WordErrors(10, 1, 1, 1)
-    assert total.rate == pytest.approx(0.3)
+    assert (total, total.rate) == (WordErrors(10, 1, 1, 1), pytest.approx(0.3))

@@ -117,8 +117,7 @@ def test_the_export_makes_a_directory_that_the_services_read(work: Path, tmp_pat
     for voice in (high, low):
         (spoken,) = (each for each in speech.utterances if each.voice == voice.id and each.phonemes == FITS)
         assert voice.prompt_speech_tokens == tuple((codes.codes_of(spoken.number) + codes.first_id).tolist())
-        assert len(voice.prompt_speech_tokens) == 36
-        assert len(voice.prompt_text_ids) == len("^" + FITS)
+        assert (len(voice.prompt_speech_tokens), len(voice.prompt_text_ids)) == (36, len("^" + FITS))
         vector = torch.frombuffer(bytearray(voice.speaker_embedding), dtype=torch.float32)
         assert math.isclose(float(vector.norm()), 1.0, rel_tol=1e-5)
 

@@ -103,8 +103,7 @@ def test_alignment_finds_the_likeliest_of_all_paths() -> None:
     lengths, counts = torch.tensor([6, 5, 4, 2]), torch.tensor([2, 3, 2, 2])
     targets = torch.tensor([[1, 2, 0], [1, 1, 2], [2, 2, 0], [1, 1, 0]])
     places, exists = align(log_probabilities, lengths, targets, counts)
-    assert exists.tolist() == [True, True, True, False]
-    assert places[3].tolist() == [-1] * 6
+    assert (exists.tolist(), places[3].tolist()) == ([True, True, True, False], [-1] * 6)
     for row in range(3):
         length, target = int(lengths[row]), targets[row, : counts[row]].tolist()
         path = places[row].tolist()

@@ -275,7 +275,6 @@ async def test_the_caller_measures_the_first_byte_and_the_first_audible_sample()
     sound = np.repeat(np.array([0, 1_000], "<i2"), 50).tobytes()
     async with opened(answering(lambda request: speech_of(request, audio=sound))) as (client, _):
         speech = client.synthesize("x", sample_rate=100)
-        assert speech.first_byte_seconds is None
-        assert speech.first_audible_seconds is None
+        assert (speech.first_byte_seconds, speech.first_audible_seconds) == (None, None)
         await speech.read()
     assert speech.first_audible_seconds == pytest.approx(speech.first_byte_seconds + 0.5, abs=0.01)

@@ -253,8 +253,7 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, constant(tokens), ["batch", "tokens"])
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, constant(vectors), ["batch", 192])
     voice = PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
-    assert voice.prompt_speech_tokens == (5, 6, 7)
-    assert len(voice.prompt_mel) == 4 * 80 * 6
+    assert (voice.prompt_speech_tokens, len(voice.prompt_mel)) == ((5, 6, 7), 4 * 80 * 6)
     assert bool((vector(voice) == 1).all())
 
 

@@ -57,8 +57,7 @@ def test_the_three_layouts(tmp_path: Path) -> None:
     }
     first, second, third = read(tmp_path, {"zs": zero_shot(), "001": triton, "sft": {"embedding": VECTOR}})
     assert (first.id, second.id, third.id) == ("001", "sft", "zs")
-    assert first.prompt_text_ids == (104, 105, 259)
-    assert third.prompt_text_ids == (7, 8, 9)
+    assert (first.prompt_text_ids, third.prompt_text_ids) == ((104, 105, 259), (7, 8, 9))
     assert first.prompt_speech_tokens == third.prompt_speech_tokens == tuple(range(10))
     assert second.prompt_speech_tokens == second.prompt_text_ids == ()
     assert second.prompt_mel == b""
@@ -150,8 +149,7 @@ def test_no_file_means_no_voices(tmp_path: Path) -> None:
 
 def test_the_default_is_the_one_set_or_the_first() -> None:
     voices = [voice("b"), voice("a"), voice("c")]
-    assert PresetVoices(voices).get("").id == "a"
-    assert PresetVoices(voices, "c").get("").id == "c"
+    assert (PresetVoices(voices).get("").id, PresetVoices(voices, "c").get("").id) == ("a", "c")
     with pytest.raises(ValueError, match="no voice 'd' to be the default; known: a, b, c"):
         PresetVoices(voices, "d")
 
@@ -184,8 +182,7 @@ def test_a_cut_prompt_ends_one_first_hop_before_a_border(tokens: int) -> None:
     left = tokens - cut_of(tokens)
     assert 0 <= cut_of(tokens) <= 24
     assert (left + FIRST_HOP_TOKENS) % 25 == 0
-    assert tokens_before_sound(left) == FIRST_HOP_TOKENS + 3
-    assert cut_of(left) == 0
+    assert (tokens_before_sound(left), cut_of(left)) == (FIRST_HOP_TOKENS + 3, 0)
 
 
 def test_two_seconds_stay() -> None:

@@ -60,8 +60,7 @@ def left(blobs: Blobs) -> list[str]:
 def test_what_is_stored_is_what_is_read(store: VoiceStore) -> None:
     created = stored_voice("anna.b-1")
     entry = store.add(created, Labels("Anna", "warm", {"team": "a"}))
-    assert store.content(entry) == created
-    assert store.entry("anna.b-1") == entry
+    assert (store.content(entry), store.entry("anna.b-1")) == (created, entry)
     assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", created.voice.content_hash)
     assert store.entries_with_labels(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
     assert store.ids() == ["anna.b-1"]
@@ -193,8 +192,7 @@ def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypat
     store = VoiceStore(blobs)
     with pytest.raises(Overloaded, match="full"):
         store.add(stored_voice("me"), Labels())
-    assert store.ids() == []
-    assert left(blobs) == []
+    assert (store.ids(), left(blobs)) == ([], [])
 
 
 @pytest.mark.parametrize("error", [Overloaded("the connection is gone"), BlobExists("names/ab")])
@@ -268,9 +266,7 @@ def test_the_sweep_deletes_what_no_voice_needs_and_is_old(blobs: Blobs, store: V
     store.add(stored_voice("me"), Labels())
     blobs.put("content/" + "a" * 64, b"left by a dead writer")
     blobs.put("labels/" + "b" * 64, b"left by a dead writer")
-    assert store.sweep(3600.0) == 0
-    assert store.sweep(-1.0) == 2
-    assert len(left(blobs)) == 3
+    assert (store.sweep(3600.0), store.sweep(-1.0), len(left(blobs))) == (0, 2, 3)
     assert store.entries_with_labels(["me"])
 
 

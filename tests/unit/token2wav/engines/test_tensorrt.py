@@ -197,8 +197,7 @@ def test_building_reports_its_progress_and_keeps_its_measurements(cache: Path, t
     options = PlanOptions(timing_cache=timing, compatibility="hardware+version", level=5)
     plan = build_plan(graph(cache, "pitch"), profiles("pitch", 2), options, Progress("pitch", log))
     assert plan.startswith(fake_tensorrt.MAGIC)
-    assert log.getvalue() == "pitch: Building 50%\n"
-    assert timing.read_bytes() == b"measured on the test"
+    assert (log.getvalue(), timing.read_bytes()) == ("pitch: Building 50%\n", b"measured on the test")
     assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
 
 

@@ -52,8 +52,7 @@ def steps(configuration: Configuration, found: Machine, environ: dict[str, str])
 
 
 def test_names_are_those_of_the_service() -> None:
-    assert keys.COMPONENTS == PARTS
-    assert keys.GRAPHS == "token2wav.graphs"
+    assert (keys.COMPONENTS, keys.GRAPHS) == (PARTS, "token2wav.graphs")
     assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
     assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
 
