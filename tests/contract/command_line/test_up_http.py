@@ -15,8 +15,7 @@ from tests.stacks.up_process import Up
 
 
 def address_of(up: Up) -> str:
-    match = re.search(r"http://(\S+)", up.line_with("ready: "))
-    return match[1]
+    return re.search(r"http://(\S+)", up.line_with("ready: "))[1]
 
 
 def gateway_of(up: Up) -> psutil.Process:

@@ -119,8 +119,7 @@ def test_a_damaged_engine_is_built_again(
     damaged.unlink()
     if damage is not None:
         damaged.write_text(damage)
-    refused = cache.find(KEY)
-    assert refused.reason.endswith(reason)
+    assert cache.find(KEY).reason.endswith(reason)
     assert obtain(cache, "second").file("estimator.plan").read_text() == "second"
 
 
@@ -142,8 +141,7 @@ def test_a_moved_engine_is_refused(tmp_path: Path) -> None:
     """A directory renamed to another key's name is not that key's engine."""
     cache, other = EngineCache(tmp_path), replace(KEY, facts={**KEY.facts, "gpu": "NVIDIA L4"})
     obtain(cache, "theirs").directory.rename(tmp_path / other.directory_name)
-    refused = cache.find(other)
-    assert refused.reason == "gpu is NVIDIA L4, it was built for NVIDIA H200"
+    assert cache.find(other).reason == "gpu is NVIDIA L4, it was built for NVIDIA H200"
 
 
 def test_a_build_that_fails_publishes_nothing(tmp_path: Path) -> None:

@@ -111,8 +111,7 @@ def test_another_language_reads_it_as_it_is_written() -> None:
 
 
 def test_letters_are_given_by_name_to_a_model_that_reads_phonemes() -> None:
-    value = value_of("characters", "", "ab1C")
-    assert value.words("en", lambda phonemes: f"/{phonemes}/") == "/ˌAbˈi/ one /sˈi/"
+    assert value_of("characters", "", "ab1C").words("en", lambda phonemes: f"/{phonemes}/") == "/ˌAbˈi/ one /sˈi/"
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,7 @@ def test_the_three_layouts(tmp_path: Path) -> None:
 def test_the_content_hash_names_content_and_not_the_id() -> None:
     assert voice("a").content_hash == voice("b").content_hash
     assert len(voice("a").content_hash) == 32
-    other = Voice("a", (), (), b"", (VECTOR + 1).numpy().tobytes())
-    assert other.content_hash != voice("a").content_hash
+    assert Voice("a", (), (), b"", (VECTOR + 1).numpy().tobytes()).content_hash != voice("a").content_hash
 
 
 @pytest.mark.parametrize(("frames", "tokens", "length"), [(20, 12, 10), (21, 10, 10), (26, 10, 10), (5, 10, 2)])

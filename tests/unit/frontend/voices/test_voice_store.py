@@ -33,8 +33,7 @@ def stored_voice(voice_id: str, value: float = 0.5, request_id: str = "") -> Sto
 
 def read_back(store: VoiceStore, voice_id: str) -> StoredVoice:
     """The content of a voice that is stored."""
-    entry = store.entry(voice_id)
-    stored = store.content(entry)
+    stored = store.content(store.entry(voice_id))
     assert stored is not None
     return stored
 

@@ -10,8 +10,7 @@ from cosyserve.host.starting.serving import wyoming_address
 
 def test_it_is_a_variable_of_the_gateway() -> None:
     assert wyoming_address(None, "off") == {}
-    wanted = {"COSYSERVE_GATEWAY_WYOMING_LISTEN": "127.0.0.1:0"}
-    assert wyoming_address("127.0.0.1:0", "127.0.0.1:8080") == wanted
+    assert wyoming_address("127.0.0.1:0", "127.0.0.1:8080") == {"COSYSERVE_GATEWAY_WYOMING_LISTEN": "127.0.0.1:0"}
 
 
 def test_it_needs_the_gateway() -> None:
