@@ -89,8 +89,7 @@ async def _stage(name: str, add: Callable[[Any, Any], None], servicer: object) -
         add(servicer, service.handlers)
         return _nothing
 
-    settings = ServerSettings(listen=HERE, drain_seconds=0.0)
-    async with running(f"cosyserve.v1.{name}", settings, load) as service:
+    async with running(f"cosyserve.v1.{name}", ServerSettings(listen=HERE, drain_seconds=0.0), load) as service:
         yield service
 
 

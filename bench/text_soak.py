@@ -86,8 +86,7 @@ async def soak(model: Path, characters: int, mode: Mode) -> SoakResult:
         raise InternalFault(f"{heard} samples came, the tokens and pauses are {expected}")
     warm = heard // SAMPLE_RATE / 6
     counted = {name: [point for point in points if point[0] >= warm] for name, points in samples.items()}
-    memory = Memory.of(counted, 600)
-    return SoakResult(mode, written, summary.sentences, summary.audio_seconds, seconds, memory)
+    return SoakResult(mode, written, summary.sentences, summary.audio_seconds, seconds, Memory.of(counted, 600))
 
 
 def main() -> int:

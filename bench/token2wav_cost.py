@@ -96,8 +96,7 @@ async def measure(options: argparse.Namespace) -> Sequence[Cost | Saving | PartC
     if options.parts:
         return _parts(options.model, options.threads)
     settings = EngineSettings(model=options.model, threads=options.threads, prompt_cache_bytes=NO_LIMIT)
-    backend = await asyncio.to_thread(load_backend, "torch", settings)
-    async with batcher(backend, NO_LIMIT, most=1) as running:
+    async with batcher(await asyncio.to_thread(load_backend, "torch", settings), NO_LIMIT, most=1) as running:
         if options.prompts:
             return [await _saving(running, seconds) for seconds in PROMPT_SECONDS]
         return [await _cost(running, profile, seconds) for profile in Profile for seconds in SECONDS]
@@ -148,8 +147,7 @@ def _parts(model: Path, threads: int) -> list[PartCost]:
     prompt_state = flow.start(prompt)
     for _ in range(PARTS_PROMPT_TOKENS // CHUNK_TOKENS):
         _block(flow, prompt_state, tokens)
-    runs = [_blocks(flow, vocoder, prompt_state, tokens) for _ in range(PARTS_REPEATS + 1)][1:]
-    spent = np.array(runs)
+    spent = np.array([_blocks(flow, vocoder, prompt_state, tokens) for _ in range(PARTS_REPEATS + 1)][1:])
     blocks = np.concatenate([spent, spent.sum(axis=2, keepdims=True)], axis=2)
     first, whole = blocks[:, 0].min(axis=0), blocks.sum(axis=1).min(axis=0)
     audio = (len(tokens) - PARTS_PROMPT_TOKENS) / TOKENS_PER_SECOND

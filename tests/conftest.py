@@ -1,15 +1,20 @@
 """For all tests: one thread for each engine, here and in child processes, because the layers are
 too small to share. No caller is refused because several tests share the cores of the machine.
 Without a GPU, Triton's kernels are interpreted, which has to be set before it is imported. The
-tests of `slow.txt` are marked `slow`.
+tables of the bundled model, of which two seconds of computing make dictionaries, are read once for
+all frontends in a process. The tests of `slow.txt` are marked `slow`.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from services.frontend.tokenizers.phonemes import tokenizer as phoneme_tokenizer
+from tests.stacks.up_process import DEMO
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT", "off")
@@ -19,6 +24,18 @@ if not Path("/dev/nvidiactl").exists():
 
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
 """Node ids of tests that `make test` leaves to `make test-all`: all cases of a function, or one."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_of_the_bundled_model() -> Iterator[None]:
+    def once(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        kept = cache(read)
+        return lambda path: kept(path) if path.resolve().is_relative_to(DEMO) else read(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("read_lexicon", "read_letters"):
+            patch.setattr(phoneme_tokenizer, name, once(getattr(phoneme_tokenizer, name)))
+        yield
 
 
 @pytest.fixture

@@ -71,8 +71,7 @@ def _prepare(plan: Plan) -> Part:
 
 def _measured(plan: Plan, name: str, about: str, module: str, *arguments: str, **conditions: Any) -> Part:
     """One command that keeps its figures under the part's name. conditions: as in `Part`."""
-    command = ("-m", module, "--json", str(plan.out / f"{name}.json"), *arguments)
-    return Part(name, about, (command,), **conditions)
+    return Part(name, about, (("-m", module, "--json", str(plan.out / f"{name}.json"), *arguments),), **conditions)
 
 
 def _llm(plan: Plan, name: str, about: str, part: str, **conditions: Any) -> Part:

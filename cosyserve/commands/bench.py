@@ -83,8 +83,7 @@ async def run(arguments: argparse.Namespace) -> int:
                 for message in sorted(set(outcome.failures))[:3]:
                     print(f"failed: {message}", file=sys.stderr)
     if arguments.json:
-        loads = [as_dict(load, outcome) for load, outcome in results]
-        print_json({"server": arguments.server, "loads": loads})
+        print_json({"server": arguments.server, "loads": [as_dict(load, outcome) for load, outcome in results]})
     return FAILED if any(outcome.failures or not outcome.heard for _, outcome in results) else 0
 
 

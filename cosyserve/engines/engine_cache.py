@@ -51,8 +51,7 @@ class EngineKey:
     @property
     def digest(self) -> str:
         """Hex, 16 digits: sha256 over component and facts."""
-        identity = json.dumps([self.component, sorted(self.facts.items())])
-        return hashlib.sha256(identity.encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([self.component, sorted(self.facts.items())]).encode()).hexdigest()[:16]
 
     @property
     def directory_name(self) -> str:

@@ -18,21 +18,10 @@ BYTES_PER_SAMPLE = 2
 Play = Callable[[bytes], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Stall:
-    """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio
-    that it has played by then.
-    """
-
-    piece: int
-    at: float
-    seconds: float
-
-
 class _Played:
-    """dry: when and for how long a player had nothing left."""
+    """dry: for how many seconds a player had nothing left, each time."""
 
-    dry: Sequence[Stall]
+    dry: Sequence[float]
 
     @property
     def gaps(self) -> int:
@@ -42,7 +31,7 @@ class _Played:
     @property
     def stalls(self) -> float:
         """For how many seconds, all in all."""
-        return sum(stall.seconds for stall in self.dry)
+        return sum(self.dry)
 
 
 @dataclass(frozen=True)
@@ -59,7 +48,7 @@ class Heard(_Played):
     header: Header
     summary: Summary
     first_audible: float | None = None
-    dry: tuple[Stall, ...] = ()
+    dry: tuple[float, ...] = ()
 
     @property
     def left(self) -> float:
@@ -102,8 +91,7 @@ class Player(_Played):
     def __init__(self, buffer_seconds: float = 0.0) -> None:
         self._buffer = buffer_seconds
         self.first_sound: float | None = None
-        self.dry: list[Stall] = []
-        self.pieces = 0
+        self.dry: list[float] = []
         self.audio = 0.0
         self._dry_at = 0.0
 
@@ -113,8 +101,7 @@ class Player(_Played):
             self.first_sound = now
             self._dry_at = now + self._buffer
         elif (gap := now - self._dry_at) > LEAST_GAP_SECONDS:
-            self.dry.append(Stall(self.pieces, self.audio, gap))
-        self.pieces += 1
+            self.dry.append(gap)
         self._dry_at = max(self._dry_at, now) + seconds
         self.audio += seconds
 

@@ -58,7 +58,6 @@ def test_growth_is_seen(slope: float, flat: bool) -> None:
 
 
 def test_the_slope_is_per_hundred_requests() -> None:
-    samples = {"grows": [(0, 50.0), (50, 51.0), (100, 52.0)], "flat": [(0, 9.0), (50, 9.0), (100, 9.0)]}
-    memory = Memory.of(samples, 100)
+    memory = Memory.of({"grows": [(0, 50.0), (50, 51.0), (100, 52.0)], "flat": [(0, 9.0), (50, 9.0), (100, 9.0)]}, 100)
     assert memory.slopes == {"grows": pytest.approx(2.0), "flat": pytest.approx(0.0)}
     assert memory.text("100 requests").splitlines()[0].split()[1:6] == ["50.0", "MB", "->", "52.0", "MB"]

@@ -133,8 +133,7 @@ def test_a_changed_text_case_is_reported(tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(TINY, tmp_path / "bundle"))
     path = bundle / "text_frontend.json"
     path.write_text(path.read_text(encoding="utf-8").replace("twelve items", "twelve things"), encoding="utf-8")
-    bad = bad_rows(run_stage("text", bundle))
-    assert bad["text_frontend.json/text_normalize_without_wetext[6].split"] == "FAIL"
+    assert bad_rows(run_stage("text", bundle))["text_frontend.json/text_normalize_without_wetext[6].split"] == "FAIL"
 
 
 def test_the_upstream_schedule_of_calls_gives_the_recorded_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-DEMO = ROOT / "models" / "demo"
+from tests.stacks.up_process import DEMO, ROOT
+
 CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"
 LONGEST_SECONDS = 240.0
 SMALL_POOL = {"state_bytes": 1 << 29, "prompt_cache_bytes": 1 << 28}
@@ -41,17 +41,16 @@ def llm(model: str, precision: str, sequences: int) -> None:
     wanted = settings(device="cuda", gpu_engine="fused", gpu_precision=precision, max_sequences=sequences)
     # As `cosyserve start` has it: the tables' sizes are compiled into the kernels.
     wanted = dataclasses.replace(wanted, model=DEMO, max_positions=8192) if model == "demo" else wanted
-    backend = TorchBackend.load(wanted)
-    asyncio.run(backend.close())
+    asyncio.run(TorchBackend.load(wanted).close())
 
 
 def token2wav(model: str, precision: str, vocoder: str) -> None:
     """The paged flow, and the windowed vocoder with it."""
     from services.token2wav.decoders.backend import EngineSettings
     from services.token2wav.loading import load_backend
-    from tests.unit.token2wav.speaking import GOLDEN
+    from tests.unit.token2wav.speaking import TINY
 
-    path = DEMO if model == "demo" else GOLDEN
+    path = DEMO if model == "demo" else TINY
     engine = EngineSettings(
         model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL
     )

@@ -69,8 +69,7 @@ def test_the_settings_are_those_of_its_memory() -> None:
     assert found["recommendation"]["tier"] == tier.name
     environ = found["recommendation"]["environ"]
     assert environ["COSYSERVE_TOKEN2WAV_DEVICE"] == "cuda"
-    pool = sum(int(environ[f"COSYSERVE_TOKEN2WAV_{name}_BYTES"]) for name in ("STATE", "PROMPT_CACHE"))
-    assert pool < memory << 20
+    assert sum(int(environ[f"COSYSERVE_TOKEN2WAV_{name}_BYTES"]) for name in ("STATE", "PROMPT_CACHE")) < memory << 20
     text = doctor().stdout
     assert f"settings for this machine: {tier.name}" in text
     assert f"COSYSERVE_TOKEN2WAV_STATE_BYTES={environ['COSYSERVE_TOKEN2WAV_STATE_BYTES']}" in text

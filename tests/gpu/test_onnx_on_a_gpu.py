@@ -14,7 +14,7 @@ from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from tests.gpu.compiling import environment
 from tests.stacks.up_process import run_cosyserve
-from tests.unit.token2wav.speaking import GOLDEN, golden
+from tests.unit.token2wav.speaking import TINY, golden
 
 pytest.importorskip("onnx", reason="graphs are written with onnx: pip install 'cosyserve-server[engines]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime, or onnxruntime-gpu")
@@ -30,7 +30,7 @@ CLOSE = 1e-3
 
 def model(step: str, engines: Path, *options: str) -> str:
     options = ("--engines", str(engines), "--precision", "fp32", *options)
-    done = run_cosyserve("model", step, str(GOLDEN), *options, seconds=200, **environment())
+    done = run_cosyserve("model", step, str(TINY), *options, seconds=200, **environment())
     print(done.stdout)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -57,10 +57,10 @@ def test_they_are_on_the_gpu_too(engines: Path) -> None:
 
 @on_cuda
 def test_the_service_s_engine_makes_the_recorded_mel_on_the_gpu(engines: Path) -> None:
-    backend = load_backend("onnxruntime", EngineSettings(model=GOLDEN, device="cuda", engines=engines, widest_step=4))
+    backend = load_backend("onnxruntime", EngineSettings(model=TINY, device="cuda", engines=engines, widest_step=4))
     assert backend.identity.device.startswith(torch.cuda.get_device_name(0))
     flow = backend.decoders[Profile.CONTINUOUS].flow
-    with np.load(GOLDEN / "flow_mel.npz") as recorded:
+    with np.load(TINY / "flow_mel.npz") as recorded:
         wanted = recorded["mel_streaming_finalize"][0]
     prompt, mel, speaker, tokens = (
         torch.from_numpy(golden()[name][0]) for name in ("prompt_token", "prompt_feat", "spk_embedding", "token")

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from services.token2wav.loading import load_backend
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.gpu.compiling import SMALL_POOL
+from tests.stacks.up_process import DEMO, TINY
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,8 +37,6 @@ pytestmark = [
     ),
     pytest.mark.usefixtures("kernels"),
 ]
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
-DEMO = Path(__file__).parents[2] / "models" / "demo"
 CASES = [(40, 60, 1.0), (0, 77, 1.0), (30, 101, 0.8), (26, 5, 1.0)]
 """Prompt and generated tokens, speed."""
 FLOAT32_MEL = 2e-6

@@ -49,8 +49,7 @@ async def sentences_of(stub: Any, **fields: Any) -> int:
 
 
 async def fault_of(stub: Any, text: str = TEXT, **fields: Any) -> SpeechFault:
-    status = await refusal(heard(stub, text, **fields), grpc.StatusCode.INTERNAL)
-    error = as_error(status, "server at here")
+    error = as_error(await refusal(heard(stub, text, **fields), grpc.StatusCode.INTERNAL), "server at here")
     assert isinstance(error, SpeechFault)
     return error
 

@@ -37,8 +37,7 @@ def loudness(token: int) -> int:
 
 def natural(text: str, pause: int = PAUSE) -> NDArray[np.int16]:
     sentences = [np.repeat([loudness(token) for token in range(5 * len(word))], 960) for word in text.split()]
-    parts = [part for sentence in sentences for part in (np.zeros(pause), sentence)][1:]
-    return np.concatenate(parts).astype("<i2")
+    return np.concatenate([part for sentence in sentences for part in (np.zeros(pause), sentence)][1:]).astype("<i2")
 
 
 def trimmed(samples: NDArray[np.int16]) -> NDArray[np.int16]:

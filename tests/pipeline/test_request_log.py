@@ -39,8 +39,7 @@ async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCapture
     async with stack() as running:
         audio, responses = await speak(running, "confidential words")
         request = synthesis_pb2.SynthesizeRequest(text="more", sentence_pause_milliseconds=0)
-        call = running.stub.Synthesize(request, metadata=(("x-request-id", "order-7"),))
-        assert await all_of(call)
+        assert await all_of(running.stub.Synthesize(request, metadata=(("x-request-id", "order-7"),)))
         unary = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="whole"))
     first, second, third = lines()
     summary = responses[-1].summary

@@ -203,8 +203,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         await self._reading(context)
         self.script.recordings.append(request.recording)
         said, tokens = request.recording.transcript.split(), list(request.recording.audio)
-        voice = prompted_voice("recording-0", list(range(len(said))), tokens)
-        return frontend_pb2.ReadRecordingResponse(voice=voice)
+        return frontend_pb2.ReadRecordingResponse(voice=prompted_voice("recording-0", list(range(len(said))), tokens))
 
     async def ReadSpeech(
         self, request: frontend_pb2.ReadSpeechRequest, context: Any
@@ -275,8 +274,7 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
         """Five tokens for each letter, as they come."""
         script = self.script
         with script.inside("generate_stream"):
-            setup = (await anext(request_iterator)).setup
-            replay = list(setup.replay_tokens)
+            replay = list((await anext(request_iterator)).setup.replay_tokens)
             script.replayed.append(len(replay))
             yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
             sent = 0
@@ -321,9 +319,8 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
                     yield token2wav_pb2.DecodeStreamResponse(
                         audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=sent - 960)
                     )
-            summary = token2wav_pb2.DecodeSummary(samples=sent)
             yield token2wav_pb2.DecodeStreamResponse(
-                audio=token2wav_pb2.DecodedAudio(start_sample=sent, summary=summary)
+                audio=token2wav_pb2.DecodedAudio(start_sample=sent, summary=token2wav_pb2.DecodeSummary(samples=sent))
             )
 
 
@@ -363,8 +360,7 @@ async def stack(
         services: dict[str, list[Service]] = {}
         own: dict[tuple[str, int], contextlib.AsyncExitStack] = {}
         for name in SERVICERS:
-            count = (replicas or {}).get(name, 1)
-            scripts[name] = [Script() for _ in range(count)]
+            scripts[name] = [Script() for _ in range((replicas or {}).get(name, 1))]
             for script in scripts[name]:
                 script.voice.CopyFrom(voice or script.voice)
             services[name] = []
@@ -372,5 +368,4 @@ async def stack(
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         door, channel = await exits.enter_async_context(orchestrated(services, **settings))
-        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        yield Stack(scripts, services, stub, door, channel, own)  # type: ignore[arg-type]
+        yield Stack(scripts, services, synthesis_pb2_grpc.SynthesisServiceStub(channel), door, channel, own)  # type: ignore[arg-type]

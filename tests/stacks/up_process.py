@@ -72,7 +72,6 @@ class Up:
         return next((line for line in self.lines if text in line), None)
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         with self.process.stdout as output:
             for line in output:
                 with self._news:

@@ -15,6 +15,5 @@ def test_a_right_engine_in_bfloat16_passes(form: str, conversions: Path, capsys:
     status = verify.main(["llm", str(MODEL), str(conversions / form), "--runtime", "vllm"])
     rows = [line for line in capsys.readouterr().out.splitlines() if "differing of" in line]
     print("\n".join(rows))
-    assert status == 0
-    assert len(rows) == 7
+    assert (status, len(rows)) == (0, 7)
     assert "all sentences" in rows[-1]

@@ -100,8 +100,7 @@ async def http_never_reading(target: Target) -> Finding:
             await caller.send(speech(text) if number % 2 else UPGRADE + _setup_and_text(text))
         await asyncio.sleep(4.0)
     await target.until_idle()
-    waited = await tiny(gateway.address)
-    return _finding("40 callers that never read", memory, most, waited)
+    return _finding("40 callers that never read", memory, most, await tiny(gateway.address))
 
 
 async def http_hang_ups(target: Target) -> Finding:
@@ -114,8 +113,7 @@ async def http_hang_ups(target: Target) -> Finding:
                 await all_of(callers, lambda caller: caller.send(speech(text)))
                 await asyncio.sleep(0.02 * number)
     await target.until_idle()
-    waited = await tiny(gateway.address)
-    return _finding(f"{rounds * calls} hang-ups, all places free", memory, most, waited)
+    return _finding(f"{rounds * calls} hang-ups, all places free", memory, most, await tiny(gateway.address))
 
 
 async def half_closed(target: Target) -> Finding:

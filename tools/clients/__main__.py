@@ -47,8 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
-    return asyncio.run(_run(arguments))
+    return asyncio.run(_run(parser().parse_args(argv)))
 
 
 async def _run(arguments: argparse.Namespace) -> int:

@@ -111,8 +111,7 @@ async def _command(script: Script) -> list[str | Path]:
     folder = await installed(script.environment)
     if script.environment.npm:
         # Node.js looks for packages from the folder of the script upwards.
-        copied = await asyncio.to_thread(shutil.copy, script.file, folder)
-        return ["node", copied]
+        return ["node", await asyncio.to_thread(shutil.copy, script.file, folder)]
     return [python_of(folder), script.file]
 
 

@@ -29,8 +29,7 @@ def as_json(tried: Sequence[Attempt], checks: Sequence[str], date: str) -> str:
 
 def put_into(page: Path, table: str) -> None:
     """Replace what stands between the two marks of a page. Raises ValueError if it lacks them."""
-    text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{page} lacks {BEGIN} or {END}")

@@ -104,8 +104,7 @@ async def speak(
 ) -> list[Recordings]:
     """The sentences by the new voices and by the model's own, streamed."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = with_voices(model, voices, Path(folder))
-        async with client_of(copy, None) as client:
+        async with client_of(with_voices(model, voices, Path(folder)), None) as client:
             names = [*(voice.id for voice in voices), *presets]
             return [await spoken(client, name, sentences, seed, offline_too=False) for name in names]
 

@@ -78,8 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.server and arguments.recording:
         top.error("--recording makes a model directory of its own, which --server does not have")
     with ending(top, bad_arguments=(InvalidRequest, ValueError, ModuleNotFoundError)):
-        replies = spread(read_sentences(arguments.replies), arguments.count)
-        said = _said(arguments, replies)
+        said = _said(arguments, spread(read_sentences(arguments.replies), arguments.count))
         results = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
     if arguments.keep:
         for each in said:
@@ -87,8 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 write_recording(arguments.keep / each.voice / str(each.seed), recording)
     limits = RepliesLimits(arguments.max_lost, arguments.max_twice, arguments.max_wer)
     exceeded = [line for quality in results for line in limits.exceeded(quality)]
-    figures = json.dumps(as_json(results, exceeded), indent=1)
-    return reported(as_table(results), figures, exceeded, arguments.json)
+    return reported(as_table(results), json.dumps(as_json(results, exceeded), indent=1), exceeded, arguments.json)
 
 
 def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[SpokenReplies]:

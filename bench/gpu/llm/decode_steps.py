@@ -63,8 +63,7 @@ def captured(model: PackedModel, batch: int, length: int) -> tuple[DecodeStep, t
 
 
 def graph_of(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
         body()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -95,8 +94,7 @@ def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
                 f"({floor / taken:.0%})",
                 flush=True,
             )
-    memory = filled(model, 300)
-    prefill = PrefillStep(model, memory)
+    prefill = PrefillStep(model, filled(model, 300))
     graph = graph_of(prefill.launch)
     for first, count in CHUNKS:
         prefill.load([Stretch(1, first, [5] * count, PAGES)])

@@ -144,8 +144,7 @@ def recompute() -> None:
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
         one = RandomVoice(None, 0, 25 * blocks, 5)
-        units = [one.unit(at, list(range(1, at + 2))) for at in range(blocks)]
-        paged.recompute(units)
+        paged.recompute([one.unit(at, list(range(1, at + 2))) for at in range(blocks)])
         rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)
         scratch = paged.scratch_layout.elements * 2 / 2**20
         print(

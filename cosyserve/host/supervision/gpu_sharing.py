@@ -131,8 +131,7 @@ def _device(place: ProcessSpec) -> str | None:
     prefix = f"COSYSERVE_{place.service.upper()}_"
     if place.service not in CLIENT_PRIORITIES or place.environ.get(prefix + "BACKEND") == "fake":
         return None
-    device = place.environ.get(prefix + "DEVICE") or "auto"
-    kind, _, number = device.partition(":")
+    kind, _, number = (place.environ.get(prefix + "DEVICE") or "auto").partition(":")
     if (kind != "cuda" and not (kind == "auto" and has_nvidia_device())) or not (number or "0").isdecimal():
         return None
     visible = place.environ.get(VISIBLE)

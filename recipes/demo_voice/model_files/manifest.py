@@ -40,8 +40,7 @@ def listed(directory: Path) -> list[str]:
     path = directory.parent / FILE
     if not path.exists():
         return []
-    entry = tomllib.loads(path.read_text(encoding="utf-8")).get(directory.name, {})
-    return list(entry.get("files", {}))
+    return list(tomllib.loads(path.read_text(encoding="utf-8")).get(directory.name, {}).get("files", {}))
 
 
 def write(directory: Path) -> None:

@@ -68,6 +68,5 @@ def run(path: Path, inputs: Mapping[str, npt.NDArray[np.generic]]) -> Tensor:
     """The only output of the file in ONNX Runtime, on the CPU."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (output,) = session.run(None, dict(inputs))
+    (output,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, dict(inputs))
     return torch.from_numpy(output)

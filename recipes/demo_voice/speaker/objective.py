@@ -127,8 +127,7 @@ def equal_error(score: Tensor, same: Tensor) -> float:
     """Share of same-voice pairs below the threshold, and of others above it, where both are alike;
     NaN without pairs of both kinds.
     """
-    order = score.argsort()
-    positives = same[order].double()
+    positives = same[score.argsort()].double()
     if positives.sum() in (0, len(positives)):
         return math.nan
     missed = positives.cumsum(0) / positives.sum()

@@ -107,8 +107,7 @@ def speak(work: Path, count: int) -> list[Said]:
     """
     table = work / "timing" / "said.jsonl"
     table.parent.mkdir(parents=True, exist_ok=True)
-    sentences = read_sentences(work / "text" / "sentences.tsv")
-    texts = [each.text for each in sentences if each.split == "train"][:count]
+    texts = [each.text for each in read_sentences(work / "text" / "sentences.tsv") if each.split == "train"][:count]
     # Weights, and in the yaml how tokens are chosen.
     speaker = (work / "model" / name for name in ("llm.pt", "cosyvoice2.yaml"))
     if table.exists() and any(table.stat().st_mtime < file.stat().st_mtime for file in speaker):

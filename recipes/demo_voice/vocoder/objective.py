@@ -145,8 +145,7 @@ class SpectrumDiscriminator(nn.Module):
     def __init__(self, n_fft: int, width: int) -> None:
         super().__init__()
         self._n_fft = n_fft
-        inputs = (2, width, width, width)
-        strided = [(a, width, (3, 9), (1, 2)) for a in inputs]
+        strided = [(a, width, (3, 9), (1, 2)) for a in (2, width, width, width)]
         self.layers = _convolutions([*strided, (width, width, (3, 3), (1, 1)), (width, 1, (3, 3), (1, 1))])
 
     def forward(self, waves: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -81,8 +81,7 @@ class Normalizer:
         if not text or PLACEHOLDERS.fullmatch(text):
             return text
         if own_readings:
-            readings = chinese_readings if language == CHINESE else readings_of_english
-            text = readings.rewrite(text)
+            text = (chinese_readings if language == CHINESE else readings_of_english).rewrite(text)
             yield_turn()
         # The English grammar joins lines around a number, so it receives them one by one.
         return "\n".join(self._apply_package(line, language) for line in text.split("\n"))

@@ -202,8 +202,7 @@ class VoiceStore:
         if entry is None:
             raise NotFound(f"there is no voice {voice_id!r}")
         labels = f"labels/{entry.file}"
-        old = _read_labels(self._blobs.read(labels), voice_id)
-        self._blobs.put(labels, old.changed(new, fields).to_bytes())
+        self._blobs.put(labels, _read_labels(self._blobs.read(labels), voice_id).changed(new, fields).to_bytes())
         if self.entry(voice_id) != entry:
             # The voice was deleted in the meantime, perhaps before these labels were written.
             self._blobs.delete(labels)

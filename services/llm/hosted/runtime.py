@@ -66,8 +66,7 @@ def load_with_processes(load: Callable[[], T]) -> tuple[T, tuple[int, ...]]:
     process ends. Raises what `load` raises.
     """
     before = set(active_children())
-    result = load()
-    return result, tuple(process.sentinel for process in active_children() if process not in before)
+    return load(), tuple(process.sentinel for process in active_children() if process not in before)
 
 
 class ProcessWatch:

@@ -95,8 +95,7 @@ class EngineFlow:
         """
         tokens = padded(max(stream.ids.numel() for stream in streams))
         with self.slots.lease() as slot:
-            mu = self._mu(slot, streams, tokens, streaming)
-            x = self._solve(slot, streams, mu, tokens, streaming)
+            x = self._solve(slot, streams, self._mu(slot, streams, tokens, streaming), tokens, streaming)
             if x is None:
                 return [None] * len(streams)
             frames = [MEL_FRAMES_PER_TOKEN * stream.ids.numel() for stream in streams]

@@ -104,7 +104,7 @@ latest forecast errors.
 CROWD_MARGIN_SECONDS = 0.04
 """Additional margin for each further stream, because the steps that come in between are chosen
 later. With 0.015 for any number of streams, five of 200 players that buffer 40 ms ran dry for up to
-86 ms at four streams on two cores (`python -m bench.gaps`).
+86 ms at four streams on two cores (`bench.gaps`, last in commit 2683dea2).
 """
 LOOK_AGAIN_SECONDS = 0.005
 """Minimum interval between two checks of overdue audio."""

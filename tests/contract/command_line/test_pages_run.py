@@ -28,11 +28,10 @@ def commands(page: str, program: str) -> list[str]:
 
 
 def run(command: str, endpoint: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run(
         ["bash", "-c", command.replace("127.0.0.1:50051", endpoint)],
         cwd=directory,
-        env=environment,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -15,22 +15,19 @@ from tests.stacks.up_process import Up
 
 
 def address_of(up: Up) -> str:
-    match = re.search(r"http://(\S+)", up.line_with("ready: "))
-    assert match is not None
-    return match[1]
+    return re.search(r"http://(\S+)", up.line_with("ready: "))[1]
 
 
 def gateway_of(up: Up) -> psutil.Process:
-    children = psutil.Process(up.process.pid).children()
-    return next(child for child in children if "services.gateway" in child.cmdline())
+    return next(child for child in psutil.Process(up.process.pid).children() if "services.gateway" in child.cmdline())
 
 
 def spoken(address: str) -> bytes:
     body = json.dumps({"input": "It works.", "seed": 1, "response_format": "pcm"}).encode()
-    request = urllib.request.Request(
-        f"http://{address}/v1/audio/speech", body, headers={"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://{address}/v1/audio/speech", body, headers={"content-type": "application/json"}),
+        timeout=20,
+    ) as answer:
         content: bytes = answer.read()
         return content
 
@@ -70,8 +67,7 @@ def test_the_gateway_serves_and_survives() -> None:
 def test_an_address_in_use_names_the_option() -> None:
     up = Up("--http", "127.0.0.1:0")
     try:
-        address = address_of(up)
-        other = Up("--http", address)
+        other = Up("--http", address_of(up))
         assert other.process.wait(60) == 2
         assert other.end() == 2
         assert any("--http chooses another address" in line for line in other.lines)

@@ -41,14 +41,13 @@ def wave(samples: Any, rate: int) -> bytes:
 
 
 async def test_a_voice_from_the_cradle_to_the_grave(stub: Any) -> None:
-    metadata = voice_pb2.VoiceMetadata(display_name="Me", description="a test", labels={"team": "a"})
     made = (
         await stub.CreateVoice(
             draft(
                 transcript="A little sound.",
                 language_code="en-GB",
                 provenance="made by the test itself",
-                metadata=metadata,
+                metadata=voice_pb2.VoiceMetadata(display_name="Me", description="a test", labels={"team": "a"}),
             )
         )
     ).voice

@@ -53,8 +53,7 @@ async def test_a_replay_goes_on_on_the_same_engine_only(service: tuple[HostedBac
     messages = await generate(stub, seed=1)
     whole, identity = joined(messages), messages[0].identity
     rest = await generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity)
-    assert joined(rest) == whole[5:]
-    assert rest[-1].summary.tokens == len(whole)
+    assert (joined(rest), rest[-1].summary.tokens) == (whole[5:], len(whole))
     torch = identity_pb2.EngineIdentity(
         model_hash=identity.model_hash, backend="torch", precision="float32", device=identity.device
     )
@@ -99,8 +98,7 @@ async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
     with library("vllm", monkeypatch):
         monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
         async with started(auto_first="vllm", device="auto", converted=converted) as (_, channel):
-            stub = info_pb2_grpc.InfoServiceStub(channel)
-            info = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
+            info = (await info_pb2_grpc.InfoServiceStub(channel).GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
     assert info.rung == "cpu"
     reasons = {one.rung: one.reason for one in info.refused_rungs}
     assert "the engine cannot speak its first sentence: the speech-token engine failed" in reasons["vllm"]

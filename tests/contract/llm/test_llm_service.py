@@ -77,8 +77,7 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
         messages = await generate(stub, seed=1)
         whole, identity = joined(messages), messages[0].identity
         rest = await generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity)
-        assert joined(rest) == whole[5:]
-        assert rest[-1].summary.tokens == len(whole)
+        assert (joined(rest), rest[-1].summary.tokens) == (whole[5:], len(whole))
         identity.model_hash = "other"
         await refusal(
             generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity),

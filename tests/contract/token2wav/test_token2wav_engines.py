@@ -22,7 +22,7 @@ from tests.contract.token2wav.token2wav_service import Loopback, begin, said, se
 from tests.stacks.calls import refusal
 from tests.stacks.up_process import run_service
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
-from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend, until
+from tests.unit.token2wav.speaking import TINY, tokens, torch_backend, until
 from tools.model.export import estimator_weights, export, flow_weights, model_hash
 from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import Precision, write
@@ -74,9 +74,9 @@ async def test_hanging_up_stops_the_work_and_gives_the_slots_back(cache: Path, p
 
 
 async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Path, tmp_path: Path) -> None:
-    for path in GOLDEN.iterdir():
+    for path in TINY.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    weights, config = flow_weights(GOLDEN)
+    weights, config = flow_weights(TINY)
     file = tmp_path / "flow.decoder.estimator.fp32.onnx"
     write(EstimatorGraph(estimator_weights(weights), config, masked=False).model({}), file)
     export(tmp_path, EngineCache(cache), Precision.FP32, file)
@@ -100,13 +100,13 @@ def start(model: Path, engines: Path, **changed: str) -> "subprocess.CompletedPr
 
 
 def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, tmp_path: Path) -> None:
-    export(GOLDEN, EngineCache(cache), Precision.FP32)
-    ended = start(GOLDEN, cache, ENGINE_PRECISION="bf16")
+    export(TINY, EngineCache(cache), Precision.FP32)
+    ended = start(TINY, cache, ENGINE_PRECISION="bf16")
     last = ended.stderr.strip().splitlines()[-1]
     assert (ended.returncode, "precision is bf16, it was built for fp32" in last) == (3, True)
-    assert last.endswith(f"make it with: cosyserve model export {GOLDEN} --precision bf16 --engines {cache}")
-    export(GOLDEN, EngineCache(cache), Precision.BF16)
-    ended = start(GOLDEN, cache, ENGINE_PRECISION="bf16")
+    assert last.endswith(f"make it with: cosyserve model export {TINY} --precision bf16 --engines {cache}")
+    export(TINY, EngineCache(cache), Precision.BF16)
+    ended = start(TINY, cache, ENGINE_PRECISION="bf16")
     assert ended.returncode == 2
     assert "cannot run the estimator graph on cpu" in ended.stderr
     assert ended.stderr.strip().endswith(
@@ -122,13 +122,12 @@ def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, t
 
 
 def test_a_damaged_graph_is_not_loaded(tmp_path: Path) -> None:
-    file = export(GOLDEN, EngineCache(tmp_path), Precision.FP32).file(graph_file("filter"))
+    file = export(TINY, EngineCache(tmp_path), Precision.FP32).file(graph_file("filter"))
     sound = file.read_bytes()
     content = bytearray(sound)
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    ended = start(GOLDEN, tmp_path)
+    ended = start(TINY, tmp_path)
     assert (ended.returncode, "filter.onnx has other bytes than were built" in ended.stderr) == (3, True)
-    again = export(GOLDEN, EngineCache(tmp_path), Precision.FP32)
-    assert again.file(graph_file("filter")).read_bytes() == sound
-    assert isinstance(EngineCache(tmp_path).find(graphs_key(model_hash(GOLDEN), "fp32")), Engine)
+    assert export(TINY, EngineCache(tmp_path), Precision.FP32).file(graph_file("filter")).read_bytes() == sound
+    assert isinstance(EngineCache(tmp_path).find(graphs_key(model_hash(TINY), "fp32")), Engine)

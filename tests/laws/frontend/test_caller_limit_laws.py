@@ -127,8 +127,7 @@ def test_joined_sentences_fit_the_limit_whole() -> None:
 @pytest.mark.parametrize("split", Split)
 def test_a_document_is_limited_as_well(split: Split) -> None:
     spoken = "We walked along the river, talked about old times, and came <prosody rate='120%'>home</prosody>."
-    document = f"<speak>{spoken}</speak>"
-    found = sentences(document, 40, "en", split)
+    found = sentences(f"<speak>{spoken}</speak>", 40, "en", split)
     assert [(sentence.text.strip(), sentence.rate, sentence.continues) for sentence in found] == [
         ("We walked along the river,", 1.0, False),
         ("talked about old times, and came.", 1.0, True),

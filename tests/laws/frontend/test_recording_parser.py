@@ -54,8 +54,7 @@ def test_what_another_program_writes_is_read_alike(
     """
     samples = noise(1.01, rate, channels, seed)
     file = io.BytesIO()
-    kind = "WAVEX" if extensible else "WAV"
-    soundfile.write(file, samples, rate, format=kind, subtype=subtype)
+    soundfile.write(file, samples, rate, format="WAVEX" if extensible else "WAV", subtype=subtype)
     theirs, _ = soundfile.read(io.BytesIO(file.getvalue()), dtype="float32", always_2d=True)
     sound = read_wav(file.getvalue())
     assert sound.rate == rate
@@ -88,8 +87,7 @@ def test_a_damaged_header(name: str, changes: list[tuple[int, bytes]]) -> None:
 def test_a_file_that_is_cut_off_is_never_read_as_more_than_there_is(name: str, share: float) -> None:
     whole = SEEDS[name]
     cut = whole[: int(share * len(whole))]
-    result = read(cut)
-    if isinstance(result, Sound):
+    if isinstance(read(cut), Sound):
         # Only a file without a declared length may be read.
         assert name == "streamed.wav" or len(cut) == len(whole)
 

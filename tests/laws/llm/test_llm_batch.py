@@ -130,8 +130,7 @@ TEXT = list(range(20, 29))
 def asked(profile: Profile = Profile.CONTINUOUS, arrives: bool = False, replay: Sequence[int] = ()) -> Generation:
     """Of whole text, or of text that arrives id by id."""
     text = {"text": arriving(*([text_id] for text_id in TEXT))} if arrives else {"words": 2}
-    sampling = Sampling(seed=9, profile=profile)
-    return sentence(9, **text, prompt=PROMPT, sampling=sampling, replay=tuple(replay))
+    return sentence(9, **text, prompt=PROMPT, sampling=Sampling(seed=9, profile=profile), replay=tuple(replay))
 
 
 @pytest.mark.parametrize(

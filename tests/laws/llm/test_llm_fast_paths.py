@@ -52,8 +52,7 @@ async def fused(running: int = 16, **changes: int) -> AsyncIterator[tuple[TorchB
     decoder = model()
     runner = PlainRunner(decoder, **changes)
     limits = Limits(running=running, waiting=16, kv_bytes=runner.pages)
-    engine = Engine(decoder.config, limits, partial(FusedStepper, runner), threads=1)
-    async with on_engine(engine) as served:
+    async with on_engine(Engine(decoder.config, limits, partial(FusedStepper, runner), threads=1)) as served:
         yield served, runner
 
 
@@ -304,8 +303,7 @@ async def test_numbers_that_are_not_finite_end_the_sentence_and_no_other(recwarn
     tables[2][:] = torch.where(torch.arange(len(tables[2]))[:, None] == 77, torch.nan, tables[2])
     broken = dataclasses.replace(decoder, tables=tables)
     passes = CpuPasses(broken, CACHE_BYTES)
-    engine = readable_engine(broken, Limits(running=4, waiting=4), passes)
-    async with on_engine(engine) as served:
+    async with on_engine(readable_engine(broken, Limits(running=4, waiting=4), passes)) as served:
         for spoilt in (sentence(1, text=(77, 1)), sentence(1, prompt=Prompt((), (77,)))):
             with pytest.raises(NonFinite, match="at token 0"):
                 await tokens(served, spoilt)

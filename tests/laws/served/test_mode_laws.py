@@ -2,7 +2,6 @@
 services with the bundled voice.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from tests.stacks.calls import heard, until
 from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MODEL = Path("models/demo")
 SPOKEN = "The quick brown fox jumps over the lazy dog."
 TEXT = "A few words, then silence."
 WHOLE = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
@@ -52,21 +50,18 @@ async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(
 
 
 async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack, recording: bytes) -> None:
-    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael", onset="natural")
-    audio, _, summary = await heard(speech)
+    audio, _, summary = await heard(stack.client.convert_voice(recording, seed=11, voice="am_michael", onset="natural"))
     assert len(audio) == 2 * 960 * summary.speech_tokens
     # A token is 40 ms; at most one is lost at the end.
     assert 0 <= len(recording) - 44 - len(audio) <= 2 * 2 * 960
-    fast = await convert(stack, recording, speed=2.0, onset="natural")
-    assert len(fast) == pytest.approx(len(audio) / 2, rel=0.01)
+    assert len(await convert(stack, recording, speed=2.0, onset="natural")) == pytest.approx(len(audio) / 2, rel=0.01)
     assert audio != await convert(stack, recording, voice="af_heart")
     assert audio != await convert(stack, recording, profile="upstream")
 
 
 @pytest.mark.parametrize("start", [1, 30_001])
 async def test_a_lost_conversion_is_resumed_at_its_sample(stack: WholeStack, recording: bytes, start: int) -> None:
-    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael")
-    whole, header, _ = await heard(speech)
+    whole, header, _ = await heard(stack.client.convert_voice(recording, seed=11, voice="am_michael"))
     again = stack.client.convert_voice(recording, seed=11, voice="am_michael", start_sample=start)
     again.request.engine = header.engine
     assert await again.read() == whole[2 * start :]

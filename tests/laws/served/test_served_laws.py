@@ -4,7 +4,6 @@ the request alone.
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import Overloaded
 from services.token2wav.flow.solver import EULER_STEPS
 from tests.stacks.calls import heard, until
+from tests.stacks.up_process import DEMO
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MODEL = Path("models/demo")
 VOICES = ("af_heart", "am_michael")
 TEXT = "A few words, then silence."
 TWO_SENTENCES = "The first one goes on just long enough to be spoken all alone. Then a second one follows it."
@@ -140,8 +139,7 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
         await asyncio.sleep(0.3)
         assert stack.llm.engine.stats.passes - seen["llm"][-1] <= 1
         assert stack.token2wav.euler_steps() - seen["token2wav"][-1] < EULER_STEPS
-        assert stack.llm.engine.stats.reserved_kv_bytes == 0
-        assert stack.batcher.stats().state_bytes == 0
+        assert (stack.llm.engine.stats.reserved_kv_bytes, stack.batcher.stats().state_bytes) == (0, 0)
         longest = stack.llm.engine.stats.longest_step_seconds, stack.batcher.stats().longest_step_seconds
         print(
             f"idle after {idle * 1000:.0f} ms; longest decode step {longest[0] * 1000:.1f} ms, longest step "
@@ -151,7 +149,7 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
 
 async def test_of_twelve_at_once_four_are_served_and_eight_get_a_retry_hint() -> None:
     """Real engines, limit 4: no call hangs, none is lost in mid-stream."""
-    async with whole_stack(MODEL, max_streams=4) as stack:
+    async with whole_stack(DEMO, max_streams=4) as stack:
         alone = await say(stack)
         loop, refused_after = asyncio.get_running_loop(), list[float]()
 

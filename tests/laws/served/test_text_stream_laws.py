@@ -40,8 +40,7 @@ async def test_any_cutting_gives_the_same_samples_and_words(stack: WholeStack, m
     assert len(whole) > 2 * 24_000 * 3
     assert [word.text.lower() for word in words] == SPOKEN
     choice = random.Random(5)
-    cuts = [choice.randrange(len(TEXT)) for _ in range(8)]
-    for fragments in (list(TEXT), cut(TEXT, cuts)):
+    for fragments in (list(TEXT), cut(TEXT, [choice.randrange(len(TEXT)) for _ in range(8)])):
         assert await say(stack, fragments, mode=mode) == (whole, ANY, words)
 
 

@@ -6,7 +6,6 @@ batch: bit-identical where batch_invariant, within 2e-5 where batched.
 
 import itertools
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +18,9 @@ from cosyserve.spec import EULER_STEPS
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Cancelled
+from tests.stacks.up_process import TINY
 from tests.unit.token2wav.gpu.small_flow import random_voice
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
 VOICE = VoicePrompt(torch.arange(20), torch.zeros(40, 80), torch.ones(192))
 IDS = torch.arange(100)
 STORIES = ((20, 61), (0, 40), (30, 5), (25, 75), (1, 25))

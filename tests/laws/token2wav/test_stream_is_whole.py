@@ -29,7 +29,7 @@ from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.engines.engines import onnx_backend
-from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
+from tests.unit.token2wav.speaking import TINY, batching, pieces, speak, tokens, torch_backend, voice
 
 SCHEDULES = [Hops(), Hops(first_hop_tokens=30, growth=Growth.EXPONENTIAL), Hops(100, Growth.EXPONENTIAL, 400)]
 MESSAGES = [1, 7, 1000]
@@ -67,7 +67,7 @@ async def test_short_sentences_too(batcher: Batcher, prompt: int, length: int) -
 
 async def test_the_streamed_samples_are_those_of_a_recomputed_sentence(batcher: Batcher) -> None:
     """Fast path against slow path: no state, everything recomputed under the same masks."""
-    directory, said = ModelDirectory(GOLDEN), voice(20)
+    directory, said = ModelDirectory(TINY), voice(20)
     flow, vocoder = load_flow(directory, torch.device("cpu")), load_vocoder(directory, torch.device("cpu"))
     mel = flow.prefix(as_prompt(said), torch.tensor(tokens(LENGTH)), streaming=True, final=True)
     recomputed = vocoder.offline(mel, 7, 0).numpy()
@@ -250,8 +250,7 @@ def step_input(state: ContinuousState) -> StepInput[ContinuousState]:
 
 @pytest.mark.parametrize("prompt", [28, 50, 87])
 async def test_empty_warm_and_evicted_caches_give_the_same_samples(prompt: int) -> None:
-    uncached = torch_backend(prompt_cache_bytes=0)
-    async with batching(uncached.decoders) as batcher:
+    async with batching(torch_backend(prompt_cache_bytes=0).decoders) as batcher:
         slow = await speak(batcher, said("", prompt), tokens(SHORT))
         assert await speak(batcher, said("v", prompt), tokens(SHORT)) == slow
     decoder = continuous(prompt_cache_bytes=1 << 30)

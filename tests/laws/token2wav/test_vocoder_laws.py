@@ -5,7 +5,6 @@ polling changes no sample.
 """
 
 import itertools
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -25,9 +24,9 @@ from services.token2wav.flow.flow import load_flow
 from services.token2wav.inputs.request import Cancelled, Profile, Sentence
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from tests.stacks.up_process import TINY
 from tests.unit.token2wav.speaking import tokens, voice
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
 CPU = torch.device("cpu")
 with np.load(TINY / "flow_mel.npz") as arrays:
     MEL = torch.from_numpy(arrays["mel_offline"][0])

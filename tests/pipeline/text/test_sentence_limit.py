@@ -33,16 +33,16 @@ async def test_every_method_passes_it_on(running: Stack) -> None:
     assert limits(running) == [40, 40, 40, 0]
 
 
-async def test_another_frontend_gets_the_same() -> None:
-    async with stack({"frontend": 2}, **IMPATIENT) as running:
-        failing = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
+@pytest.mark.start(replicas={"frontend": 2}, **IMPATIENT)
+async def test_another_frontend_gets_the_same(running: Stack) -> None:
+    failing = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
 
-        async def analyze(context: Any) -> None:
-            await failing(context, 0)
+    async def analyze(context: Any) -> None:
+        await failing(context, 0)
 
-        hook(running, "frontend", analyze)
-        await speak(running, **LIMIT)
-        assert limits(running) == [40, 40]
+    hook(running, "frontend", analyze)
+    await speak(running, **LIMIT)
+    assert limits(running) == [40, 40]
 
 
 async def test_a_lost_request_repeats_it() -> None:

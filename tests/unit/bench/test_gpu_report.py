@@ -209,8 +209,7 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
     ledger.runs["poisson"] = Run(FAILED, 2.0, [], ["out of memory"])
     write(tmp_path, every, ledger)
     text = (tmp_path / "report.md").read_text()
-    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-    assert headings == [
+    assert [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")] == [
         "What was asked for",
         "Ceilings",
         "Speech tokens",

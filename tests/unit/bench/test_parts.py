@@ -45,9 +45,7 @@ def done(out: Path, *parts: Part, budget: float = 60.0, forget: bool = False) ->
 
 
 def times(out: Path, name: str = "one") -> int:
-    count = json.loads((out / f"{name}.json").read_text())["times"]
-    assert isinstance(count, int)
-    return count
+    return int(json.loads((out / f"{name}.json").read_text())["times"])
 
 
 def states(out: Path) -> dict[str, str]:
@@ -90,8 +88,7 @@ def test_a_part_that_keeps_its_figures_goes_on_from_them(tmp_path: Path) -> None
     one = note(tmp_path, "one", "raise SystemExit(path.read_text() == json.dumps({'times': 1}))")
     for _ in range(2):
         done(tmp_path, replace(one, keeps=True))
-    assert times(tmp_path) == 2
-    assert states(tmp_path) == {"one": DONE}
+    assert (times(tmp_path), states(tmp_path)) == (2, {"one": DONE})
 
 
 def test_figures_of_other_conditions_are_not_gone_on_with(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ def script_of(folder: Path, body: str, name: str = "client.py") -> Script:
 
 
 async def test_a_row_for_each_call_and_other_lines_are_left_out(tmp_path: Path) -> None:
-    script = script_of(tmp_path, "report(sys.argv[1], 'ok'); report('b', 'ok, 2 s')")
-    tried = await attempts(script, HERE)
+    tried = await attempts(script_of(tmp_path, "report(sys.argv[1], 'ok'); report('b', 'ok, 2 s')"), HERE)
     assert [(row.client, row.version, row.call, row.result) for row in tried] == [
         ("some client", "1.2", ADDRESS, "ok"),
         ("some client", "1.2", "b", "ok, 2 s"),
@@ -55,8 +54,7 @@ async def test_an_end_without_a_reason_is_a_failure(tmp_path: Path, body: str, w
 
 
 async def test_a_script_that_is_missing_is_a_failure(tmp_path: Path) -> None:
-    missing = Script(str(tmp_path / "gone.py"))
-    (row,) = await attempts(missing, HERE)
+    (row,) = await attempts(Script(str(tmp_path / "gone.py")), HERE)
     assert row.failed
     assert "gone.py does not exist" in row.result
 

@@ -15,8 +15,7 @@ def examples() -> list[Path]:
 
 
 def test_each_example_is_listed_and_is_run_or_says_why_not() -> None:
-    listed = set(re.findall(r"^\| \[(\S+)\]\(\1\)", README, re.MULTILINE))
-    assert listed == {path.name for path in examples()}
+    assert set(re.findall(r"^\| \[(\S+)\]\(\1\)", README, re.MULTILINE)) == {path.name for path in examples()}
     run = {script.name for script in EXAMPLES} | RUN_OTHERWISE.keys()
     for path in examples():
         head = "\n".join(path.read_text(encoding="utf-8").splitlines()[:12])

@@ -73,8 +73,7 @@ def test_length_follows_the_stated_rule(samples: int, rate: int) -> None:
 
 def test_the_models_own_rate_passes_untouched_and_at_once() -> None:
     stream = OutputStream()
-    assert stream.feed(NOISE) == NOISE
-    assert stream.finish() == b""
+    assert (stream.feed(NOISE), stream.finish()) == (NOISE, b"")
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -148,8 +147,7 @@ def pcm(quiet: int, loud: int) -> bytes:
 
 def test_the_level_is_that_of_full_scale() -> None:
     """-40 dB of 32768 is 327.7; -50 dB is 103.6."""
-    samples = np.array([0, 327, -327, 328, -328, 32_767, -32_768], np.int16)
-    assert samples_above(samples, -40.0).tolist() == [3, 4, 5, 6]
+    assert samples_above(np.array([0, 327, -327, 328, -328, 32_767, -32_768], np.int16), -40.0).tolist() == [3, 4, 5, 6]
     assert samples_above(np.array([103, 104, -103, -104], np.int16), -50.0).tolist() == [1, 3]
     assert samples_above(np.array([], np.int16), -40.0).size == 0
 

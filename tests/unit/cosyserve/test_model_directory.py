@@ -24,9 +24,7 @@ def test_references_and_products(tmp_path: Path) -> None:
         "    list: [!ref <rate>, 3]\nagain: !ref <flow>\nempty: !apply:random.seed [1986]\n",
     ).config()
     flow = Node("some.Flow", {"size": 480, "wide": 960, "inner": Node("some.Inner", {"list": [24000, 3]})})
-    assert config["flow"] == flow
-    assert config["again"] == flow
-    assert config["empty"] == Node("random.seed", [1986])
+    assert config.items() >= {"flow": flow, "again": flow, "empty": Node("random.seed", [1986])}.items()
 
 
 def test_a_hostile_tag_is_refused_by_name_and_construction_tags_construct_nothing(tmp_path: Path) -> None:
@@ -34,10 +32,9 @@ def test_a_hostile_tag_is_refused_by_name_and_construction_tags_construct_nothin
     directory = _directory(tmp_path, f"a: 1\nb: !!python/object/apply:os.system ['touch {proof}']\n")
     with pytest.raises(ModelError, match=r"cosyvoice2\.yaml: .*python/object/apply:os\.system.*line 2"):
         directory.config()
-    config = _directory(
+    assert _directory(
         tmp_path, f"a: !apply:os.system ['touch {proof}']\nb: !new:subprocess.Popen\n  args: [touch, {proof}]\n"
-    ).config()
-    assert config["a"] == Node("os.system", [f"touch {proof}"])
+    ).config()["a"] == Node("os.system", [f"touch {proof}"])
     assert not proof.exists()
 
 

@@ -16,7 +16,6 @@ async def asked(port: int) -> tuple[int, str]:
         sys.executable, "-m", "cosyserve.probe", str(port), stderr=asyncio.subprocess.PIPE
     )
     _, errors = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
     return process.returncode, errors.decode()
 
 

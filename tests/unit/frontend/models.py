@@ -5,7 +5,6 @@ condition.
 import asyncio
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
@@ -14,8 +13,8 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from services.frontend.tokenizers.tokenizer import Tokenizer
+from tests.stacks.up_process import ROOT
 
-ROOT = Path(__file__).parents[3]
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 """A model that reads phonemes of English, and one that reads bytes of any text."""
 MODELS = (DEMO, TINY)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +21,8 @@ from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import WholeText
 from services.llm.settings import LlmSettings
+from tests.stacks.up_process import TINY
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
 CPU = torch.device("cpu")
 PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
 

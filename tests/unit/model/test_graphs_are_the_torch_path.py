@@ -158,8 +158,7 @@ def test_the_published_form_is_taken_and_no_other(tmp_path: Path) -> None:
     for name, content in (("theirs", theirs), ("ours", ours), ("torn", ours[:1000])):
         (tmp_path / f"{name}.onnx").write_bytes(content)
     models = exported() | {"estimator": read_published(tmp_path / "theirs.onnx")}
-    cases = reference().cases(masked=False)
-    report, _ = compare(models, cases, reference(), on_cpu(Precision.FP32), Precision.FP32)
+    report, _ = compare(models, reference().cases(masked=False), reference(), on_cpu(Precision.FP32), Precision.FP32)
     assert report.ok, report.as_table()
     for name, words in (("ours", "inputs are "), ("torn", "no valid ONNX file"), ("none", "no such file")):
         with pytest.raises(ModelError, match=words):

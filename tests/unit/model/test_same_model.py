@@ -48,8 +48,7 @@ def rounded(published: Path, to: Path, change: str | None = None) -> Path:
 
 
 def test_without_the_model_directory_it_stays_a_model_of_its_own(published: Path, tmp_path: Path) -> None:
-    result = convert(published, "hf", Precision.FLOAT32, tmp_path / "made")
-    assert result["source"] != model_hash(ModelDirectory(TINY))
+    assert convert(published, "hf", Precision.FLOAT32, tmp_path / "made")["source"] != model_hash(ModelDirectory(TINY))
 
 
 @pytest.mark.parametrize("target", ["hf", "vllm", "trtllm-1.x"])
@@ -57,8 +56,7 @@ def test_with_its_model_directory_it_is_served_and_verified(
     published: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     identity = model_hash(ModelDirectory(TINY))
-    result = convert(published, target, Precision.FLOAT32, tmp_path / "made", model=TINY)
-    assert result["source"] == identity
+    assert convert(published, target, Precision.FLOAT32, tmp_path / "made", model=TINY)["source"] == identity
     assert verify.main(["llm", str(TINY), str(tmp_path / "made")]) == 0, capsys.readouterr().out
     if target == "hf":
         assert Conversion.open(tmp_path / "made", identity, (HUGGING_FACE,)).precision == "float32"

@@ -80,8 +80,7 @@ def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel,
         ),
         "mask": (replace(right, bias=torch.zeros_like(right.bias)), "every layer agrees;"),
     }[mistake]
-    asked = [next(questions(TINY, ExtendedVocabulary(276)))]
-    report, lines = compare(model, wrong, iter(asked))
+    report, lines = compare(model, wrong, iter([next(questions(TINY, ExtendedVocabulary(276)))]))
     (line,) = lines
     assert (report.ok, line.startswith(place), line.endswith("(llm.npz)")) == (False, True, True), line
 

@@ -61,8 +61,7 @@ class Door:
             event()
 
     def arrive(self) -> None:
-        size = self.dice.randint(1, 300)
-        self.ask(size, tries=0)
+        self.ask(self.dice.randint(1, 300), tries=0)
         self.at(self.dice.expovariate(self.per_second), self.arrive)
 
     def ask(self, size: int, tries: int) -> None:
@@ -321,7 +320,6 @@ def test_what_speech_costs_is_that_of_the_latest_half_minute() -> None:
         load.worked(0.5, 1.0)
     for _ in range(31):
         load.worked(0.1, 1.0)
-    assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.1)
     load.handed_out(late=True)
     load.handed_out(late=False)

@@ -36,8 +36,7 @@ DEAF: dict[str, object] = {"speech_tokens": (), "mel": b"", "key": ""}
 def test_each_network_gets_what_the_mode_gives_it(
     voice: Voice, mode: PromptMode, text: tuple[int, ...], heard: tuple[int, ...], decoder: dict[str, object]
 ) -> None:
-    ids = INSTRUCTION if mode is PromptMode.INSTRUCT else ()
-    assert condition(voice, mode, ids) == Conditioning(
+    assert condition(voice, mode, INSTRUCTION if mode is PromptMode.INSTRUCT else ()) == Conditioning(
         voice="anna", text_ids=text, llm_prompt_tokens=heard, speaker_embedding=VECTOR, **decoder
     )
 

@@ -56,7 +56,6 @@ async def test_a_request_of_many_sentences_keeps_nothing_of_those_that_are_over(
 async def test_what_was_begun_early_ends_with_the_request() -> None:
     async with contextlib.aclosing(SentencesAhead(queued(written(1)))) as sentences:
         upcoming = await sentences.behind(written(0), asyncio.Event(), lambda: 0.5, decode)
-        assert upcoming.sound is not None
         await asyncio.sleep(0)
         assert not upcoming.sound.task.done()
     assert upcoming.sound.task.cancelled()

@@ -106,8 +106,7 @@ async def test_what_is_shorter_than_what_is_kept_stays(cut: int, lead: int, tail
 async def test_one_sample_of_either_sign_is_a_beginning(sample: int) -> None:
     natural = np.zeros(10_000, "<i2")
     natural[5_000] = sample
-    found = await sent((natural,), 960)
-    assert np.array_equal(found.samples, natural[5_000 - LEAD : 5_001 + TAIL])
+    assert np.array_equal((await sent((natural,), 960)).samples, natural[5_000 - LEAD : 5_001 + TAIL])
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -158,8 +157,7 @@ async def test_a_failed_attempt_of_which_nothing_was_sent_leaves_nothing() -> No
     await trimmer.play(sound((600, 1), (50, 900)).tobytes())
     assert trimmer.heard
     await trimmer.end()
-    assert found.samples.size == 2_400 + LEAD + 50
-    assert found.trimming.removed_start == 120
+    assert (found.samples.size, found.trimming.removed_start) == (2_400 + LEAD + 50, 120)
 
 
 @pytest.mark.parametrize("trimmed", [False, True])

@@ -196,14 +196,12 @@ def test_a_limit_of_sentence_length_is_read(value: int) -> None:
 
 
 def test_what_is_asked_for_is_read() -> None:
-    request = synthesis_pb2.SynthesizeRequest(text="a", prompt=RECORDING, instruction="  Speak slowly. ")
-    assert validation.streaming(request, 100).prompting == Prompting(
-        recording=Recording(b"RIFF", "Hello.", "en"), instruction="Speak slowly."
-    )
-    longest = synthesis_pb2.SynthesizeUnaryRequest(text="a", voice="anna", instruction="a" * 500, prompt_mode=3)
-    assert validation.unary(longest, 100).prompting == Prompting(
-        "anna", mode=PromptMode.INSTRUCT, instruction="a" * 500
-    )
+    assert validation.streaming(
+        synthesis_pb2.SynthesizeRequest(text="a", prompt=RECORDING, instruction="  Speak slowly. "), 100
+    ).prompting == Prompting(recording=Recording(b"RIFF", "Hello.", "en"), instruction="Speak slowly.")
+    assert validation.unary(
+        synthesis_pb2.SynthesizeUnaryRequest(text="a", voice="anna", instruction="a" * 500, prompt_mode=3), 100
+    ).prompting == Prompting("anna", mode=PromptMode.INSTRUCT, instruction="a" * 500)
     conversion = synthesis_pb2.ConvertVoiceRequest(
         audio=bytes(LARGEST), voice="anna", prompt_mode=4, seed=0, speed=1.5, start_sample=7
     )

@@ -60,8 +60,7 @@ def test_a_copied_model_has_its_own_voices_and_the_new_one(tmp_path: Path) -> No
     mel, vector = (dice.standard_normal(size, np.float32).tobytes() for size in (14 * 80, 192))
     new = Voice("zoe", (7, 8, 9), (0, 6560, 5, 4, 3, 2, 1), mel, vector)
     copy = ModelDirectory(with_voices(TINY, [new], tmp_path))
-    tokenizer = read_tokenizer(copy)
-    assert read_voices(copy, tokenizer) == sorted([*PRESETS, new], key=lambda voice: voice.id)
+    assert read_voices(copy, read_tokenizer(copy)) == sorted([*PRESETS, new], key=lambda voice: voice.id)
     assert {path.name for path in TINY.iterdir()} == {path.name for path in tmp_path.iterdir()}
     assert (tmp_path / "llm.pt").samefile(TINY / "llm.pt")
 

@@ -80,10 +80,8 @@ def test_words_are_measured_as_their_guards_measure_them() -> None:
     sentence = Sentence("on a mat", ids, "en", (("on", 0, 2), ("a", 2, 1), ("mat", 3, 3)))
     once = [token(each) for each in ids for _ in range(2)]
     result = word_margin(sharp(), sentence, once)
-    assert result is not None
     assert (result.spare, result.gain < 0) == (3, True)
     cut = word_margin(sharp(), sentence, [token(each) for each in (0, 0, 1, 2, 2)])
-    assert cut is not None
     assert cut.spare == -1
     assert word_margin(sharp(), Sentence("", ids, "en"), once) is None
     assert extremes([result, cut]) == (-1, round(max(result.gain, cut.gain), 1))

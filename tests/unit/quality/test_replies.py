@@ -53,8 +53,7 @@ def test_a_word_that_both_mistake_is_misheard_not_lost() -> None:
 
 
 def test_words_said_twice() -> None:
-    outcome = reply("No problem. Anything else? Else?", "No problem, anything else, else")
-    assert outcome.said_twice == ("else",)
+    assert reply("No problem. Anything else? Else?", "No problem, anything else, else").said_twice == ("else",)
     assert not reply("No problem. Anything else? Else?", TEXT).said_twice
     assert not reply("Oh no problem. Anything else?", "Oh, no problem. Anything else?").said_twice
 

@@ -77,12 +77,10 @@ def test_errors_are_counted_by_kind(reference: str, heard: str, errors: WordErro
 
 def test_what_is_added_or_missing_at_the_end_is_counted_by_itself() -> None:
     assert _aligned("go home now", "go home now now now").added_at_end == 2
-    stopped = (("well go home now", "go home"), ("a b c d", ""))
-    assert [_aligned(*pair).missing_at_end for pair in stopped] == [1, 4]
+    assert [_aligned(*pair).missing_at_end for pair in (("well go home now", "go home"), ("a b c d", ""))] == [1, 4]
     assert _aligned("a b c d", "b c d") == Alignment(WordErrors(4, 0, 0, 1), 0, 0)
 
 
 def test_rates_add_up_over_sentences() -> None:
     total = _aligned("a b c", "a b").errors + _aligned("d e f g h i j", "d e x g h i j k").errors
-    assert total == WordErrors(10, 1, 1, 1)
-    assert total.rate == pytest.approx(0.3)
+    assert (total, total.rate) == (WordErrors(10, 1, 1, 1), pytest.approx(0.3))

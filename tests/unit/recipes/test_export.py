@@ -63,12 +63,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shipped = parameter_store.halved(parameter_store.make(speaker_network.shapes(), speaker_network.initial, CPU))
     (folder / speaker_train.FOLDER).mkdir()
     speaker_train.write(folder, shipped, Features.read(folder, speech, CPU, only=("fbank",)))
-    shapes = {
+    for name, expected in {
         "llm/llm.pt": llm_tensors(read_llm_config(directory)),
         "flow/flow.pt": flow_tensors(FlowConfig.read(directory)),
         "vocoder/hift.pt": vocoder_tensors(read_vocoder_config(directory)),
-    }
-    for name, expected in shapes.items():
+    }.items():
         parameter_store.save(
             folder / name, {tensor: torch.ones(shape, dtype=torch.float16) for tensor, shape in expected.items()}
         )
@@ -118,8 +117,7 @@ def test_the_export_makes_a_directory_that_the_services_read(work: Path, tmp_pat
     for voice in (high, low):
         (spoken,) = (each for each in speech.utterances if each.voice == voice.id and each.phonemes == FITS)
         assert voice.prompt_speech_tokens == tuple((codes.codes_of(spoken.number) + codes.first_id).tolist())
-        assert len(voice.prompt_speech_tokens) == 36
-        assert len(voice.prompt_text_ids) == len("^" + FITS)
+        assert (len(voice.prompt_speech_tokens), len(voice.prompt_text_ids)) == (36, len("^" + FITS))
         vector = torch.frombuffer(bytearray(voice.speaker_embedding), dtype=torch.float32)
         assert math.isclose(float(vector.norm()), 1.0, rel_tol=1e-5)
 

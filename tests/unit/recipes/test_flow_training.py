@@ -236,8 +236,7 @@ def test_chances_are_as_often_as_they_should_be() -> None:
     asked = torch.tensor([t for t, _ in euler_schedule()])
     torch.testing.assert_close(chances.times, asked.repeat_interleave(400), atol=1e-5, rtol=0)
     assert float(chances.conditioned.mean()) == pytest.approx(0.8, abs=0.03)
-    tokens = torch.zeros(4000, 10, dtype=torch.int64)
-    changed = chances.corrupted(tokens, 1000)
+    changed = chances.corrupted(torch.zeros(4000, 10, dtype=torch.int64), 1000)
     assert float((changed > 0).float().mean()) == pytest.approx(0.3 * 0.03, abs=0.003)
     assert int(changed.max()) < 1000
 

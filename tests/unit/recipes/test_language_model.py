@@ -206,7 +206,6 @@ def test_one_batch_is_learnt_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
     assert losses[-1] < 0.6 * losses[0]
     parameter_store.save(tmp_path / parameter_store.CHECKPOINT, training.state())
     resumed.schedule, content = parameter_store.begun(tmp_path, 7, 60, torch.device("cpu"))
-    assert content is not None
     resumed.load(content)
     assert resumed.schedule.step == 40
     after, expected = (each.step(*batch)["train_loss"] for each in (resumed, training))
@@ -259,12 +258,10 @@ def work(tmp_path: Path) -> Path:
 
 
 def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
-    material = Material.read(work, "tokenizer")
-    assert any(material.cuts)
+    assert any(Material.read(work, "tokenizer").cuts)
     options = {"steps": 3, "positions": 400, "processes": 0, "report": 0, "checkpoint": 0, "heard": 1, "device": "cpu"}
     command.main([str(work), *(f"--{name}={value}" for name, value in options.items())])
-    lines = [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()]
-    assert lines[-1].keys() >= {
+    assert [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()][-1].keys() >= {
         "loss",
         "accuracy",
         "end",

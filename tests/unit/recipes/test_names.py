@@ -19,8 +19,7 @@ def test_the_bundled_lexicon_says_every_name_as_the_list_does() -> None:
     names = read_names(NAMES)
     assert len(names) > 500
     for name, sound, only in names:
-        reading = words.get(name) if only or name in words else words.get(name.lower())
-        assert reading == sound, name
+        assert (words.get(name) if only or name in words else words.get(name.lower())) == sound, name
     # Another word, which keeps its own sound.
     assert words.get("basil") is not None
 

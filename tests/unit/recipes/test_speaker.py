@@ -95,13 +95,11 @@ def test_training_separates_voices_resumes_and_writes_what_the_others_read(
     assert parameter_store.load(work / train.FOLDER / "checkpoint.pt")["step"] == 18
     vectors = torch.from_numpy(np.load(work / train.EMBEDDINGS))
     assert (vectors.shape, vectors.dtype) == ((len(speech.utterances), 192), torch.float32)
-    voices = [utterance.voice for utterance in speech.utterances]
-    known = objective.Voices.of(voices, CPU)
+    known = objective.Voices.of([utterance.voice for utterance in speech.utterances], CPU)
     similarities = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)
     assert similarities["equal_error"] < 0.1
     assert similarities["correlation"] > 0.7
-    shipped = parameter_store.load(work / train.WEIGHTS)
-    assert {tensor.dtype for tensor in shipped.values()} == {torch.float16}
+    assert {tensor.dtype for tensor in parameter_store.load(work / train.WEIGHTS).values()} == {torch.float16}
     heard = crops.centred(crops.Crops(features).whole(torch.tensor([0]), crops.frames_of(features.tokens[0])))
     session = onnxruntime.InferenceSession(work / train.ONNX, providers=["CPUExecutionProvider"])
     torch.testing.assert_close(

@@ -73,8 +73,7 @@ def test_moments_are_those_of_each_row_alone() -> None:
 
 
 def test_clear() -> None:
-    span = Span.of([3, 1], torch.device("cpu"))
-    assert span.clear(torch.ones(2, 1, 3)).tolist() == [[[1, 1, 1]], [[1, 0, 0]]]
+    assert Span.of([3, 1], torch.device("cpu")).clear(torch.ones(2, 1, 3)).tolist() == [[[1, 1, 1]], [[1, 0, 0]]]
     assert Span.of([2, 2], torch.device("cpu")).mask is None
 
 

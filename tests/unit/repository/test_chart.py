@@ -104,13 +104,11 @@ def test_orchestrator_finds_every_stage_behind_a_headless_service() -> None:
         )
     assert services["spoken-orchestrator"]["spec"]["type"] == "ClusterIP"
     gateway = container(named(documents, "Deployment")["spoken-gateway"])["env"]
-    wanted = {"name": "COSYSERVE_GATEWAY_ORCHESTRATOR", "value": "dns:///spoken-orchestrator:50051"}
-    assert wanted in gateway
+    assert {"name": "COSYSERVE_GATEWAY_ORCHESTRATOR", "value": "dns:///spoken-orchestrator:50051"} in gateway
 
 
 def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
-    documents = render(None)
-    for name, deployment in named(documents, "Deployment").items():
+    for name, deployment in named(render(None), "Deployment").items():
         pod, only = deployment["spec"]["template"]["spec"], container(deployment)
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["automountServiceAccountToken"] is False, name
@@ -130,8 +128,7 @@ def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
 
 
 def test_the_keys_of_the_voices_are_the_frontends_alone() -> None:
-    documents = render(CHART / "ci" / "hostpath-values.yaml")
-    for name, deployment in named(documents, "Deployment").items():
+    for name, deployment in named(render(CHART / "ci" / "hostpath-values.yaml"), "Deployment").items():
         expected = [{"secretRef": {"name": "speech-bucket"}}] if name == "cosyserve-frontend" else None
         assert container(deployment).get("envFrom") == expected, name
         assert "speech-bucket" not in str(container(deployment)["env"])

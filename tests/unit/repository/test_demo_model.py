@@ -5,7 +5,6 @@ its own listeners recognise.
 import json
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -33,8 +32,8 @@ from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from tests.stacks.up_process import DEMO
 
-DEMO = Path(__file__).parents[3] / "models" / "demo"
 CPU = torch.device("cpu")
 MOST_BYTES = 40_000_000
 VOICES = ("af_heart", "am_michael")

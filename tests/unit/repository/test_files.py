@@ -1,5 +1,6 @@
-"""What every file of the product has to be: short, named for its idea, and silent about the machine
-it was written on.
+"""What every file of the product has to be: short, named for its idea, silent about the machine it
+was written on, and without the words that docs/glossary.md keeps out of code, help texts and
+messages.
 """
 
 import re
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.stacks.up_process import ROOT
+
 GENERATED = "cosyserve/v1/"
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "manager", "base"}
 # Written in halves, for this file is searched too.
@@ -41,8 +43,7 @@ def text_of(path: Path) -> str | None:
 
 
 def test_no_module_is_longer_than_300_lines() -> None:
-    long = {str(path): lines for path in modules() if (lines := len((text_of(path) or "").splitlines())) > 300}
-    assert not long
+    assert not {str(path): lines for path in modules() if (lines := len((text_of(path) or "").splitlines())) > 300}
 
 
 def test_modules_are_named_for_one_idea() -> None:
@@ -68,3 +69,27 @@ def test_each_slow_test_exists() -> None:
     """
     lines = (ROOT / "tests" / "slow.txt").read_text(encoding="utf-8").splitlines()
     assert not [line for line in lines if not (ROOT / line.partition("::")[0]).exists()]
+
+
+UNUSED = ("nobody", "whoever", "anew", "told", "tells", "borne", "mend", "mends", "mended", "heed", "heeded")
+KEPT = {
+    "cosyserve/host/doctor/finding.py": {"mend"},  # a key of `cosyserve doctor --json`
+    "bench/parts/ledger.py": {"told"},  # a key of the ledger, which earlier runs wrote
+    "bench/reports/tables.py": {"told"},
+    # English that is read or spoken:
+    "bench/frontend.py": {"nobody"},
+    "bench/text_soak.py": {"nobody", "told"},
+    "services/frontend/normalization/english/names/abbreviations.py": {"told"},
+    "services/frontend/tokenizers/phonemes/homographs.py": {"told"},
+}
+WORD = re.compile(r"(?<![a-z])(" + "|".join(UNUSED) + r")(?![a-z])", re.IGNORECASE)
+
+
+def test_product_code_does_without_them() -> None:
+    for path in modules():
+        assert {word.lower() for word in WORD.findall(text_of(path) or "")} <= KEPT.get(str(path), set()), path
+
+
+def test_the_glossary_gives_the_replacement_of_each() -> None:
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").partition("## Words that are not used")[2]
+    assert not [word for word in UNUSED if not re.search(rf"^\|[^|]*\b{word}\b[^|]*\| .+\|$", glossary, re.MULTILINE)]

@@ -124,8 +124,7 @@ def test_an_image_has_one_generation_of_cuda() -> None:
         "optional-dependencies"
     ]["gpu"]
     (wanted,) = (line for line in extra if line.startswith("tensorrt"))
-    assert package == f"tensorrt-cu{base}"
-    assert doctor == f"{package}=={release}"
+    assert (package, doctor) == (f"tensorrt-cu{base}", f"{package}=={release}")
     assert INSTALL.startswith(f"pip install {doctor} ")
     assert wanted.startswith(f"{package}>=10.")
     assert wanted.endswith(",<11")

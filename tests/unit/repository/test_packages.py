@@ -67,8 +67,7 @@ def test_the_client_is_one_package_without_a_tensor_library(wheels: dict[str, Pa
     listed = run(programs / "python", "-m", "pip", "list", "--format", "json", folder=tmp_path)
     names = {each["name"].lower() for each in json.loads(listed.stdout)}
     assert names.isdisjoint({"torch", "onnxruntime", "grpcio-reflection", "opentelemetry-sdk", "cosyserve-server"})
-    version = run(programs / "cosyserve", "--version", folder=tmp_path)
-    assert version.stdout.startswith("cosyserve 0.")
+    assert run(programs / "cosyserve", "--version", folder=tmp_path).stdout.startswith("cosyserve 0.")
     said = run(programs / "cosyserve", "say", "Hello.", "-o", "x.wav", "--server", "127.0.0.1:9", folder=tmp_path)
     assert said.returncode == 1
     assert "127.0.0.1:9: nothing can be reached there" in said.stderr

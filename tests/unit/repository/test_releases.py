@@ -3,12 +3,11 @@
 import re
 import subprocess
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.stacks.up_process import ROOT
 
 
 def toml(path: str) -> dict[str, Any]:

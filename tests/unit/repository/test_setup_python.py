@@ -32,7 +32,6 @@ def made(tmp_path: Path, python: str, site: str = "") -> subprocess.CompletedPro
         pytest.skip("there is no make")
     text = MAKEFILE.read_text(encoding="utf-8")
     recipe = re.search(r"^define fresh_venv\n.*?^endef\n", text, re.DOTALL | re.MULTILINE)
-    assert recipe is not None
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith(("SHELL", ".SHELLFLAGS")))
     (tmp_path / "Makefile").write_text(f"{head}{recipe[0]}\nsetup:\n\t$(call fresh_venv,.venv)\n", encoding="utf-8")
     (tmp_path / "sitecustomize.py").write_text(site, encoding="utf-8")

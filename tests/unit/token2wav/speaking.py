@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,12 @@ from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.step_runner import OnFault
 from services.token2wav.scheduling.stream_slot import HopAudio
 from services.token2wav.stream import AcousticStream
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
+from tests.stacks.up_process import TINY
 
 
 @cache
 def golden() -> Mapping[str, np.ndarray[Any, Any]]:
-    with np.load(GOLDEN / "flow_mel.npz") as arrays:
+    with np.load(TINY / "flow_mel.npz") as arrays:
         return {name: arrays[name] for name in ("prompt_token", "prompt_feat", "spk_embedding", "token")}
 
 
@@ -42,7 +40,7 @@ def tokens(count: int, offset: int = 0) -> list[int]:
 
 
 def torch_backend(**settings: Any) -> Backend:
-    return load_backend("torch", EngineSettings(model=GOLDEN, threads=1, **settings))
+    return load_backend("torch", EngineSettings(model=TINY, threads=1, **settings))
 
 
 @contextlib.asynccontextmanager

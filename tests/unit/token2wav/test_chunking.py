@@ -6,7 +6,7 @@ import pytest
 from cosyserve.errors import SettingsError
 from services.token2wav.inputs.chunking import LEAST_PROMPT, Hop, check_first_hop, next_border, schedule, trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Voice
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.speaking import TINY
 
 EXPONENTIAL = Growth.EXPONENTIAL
 
@@ -55,7 +55,7 @@ def test_a_hop_needs_its_look_ahead_and_the_tail_joins_the_hop_before_it(total: 
 
 @pytest.mark.parametrize("step", [1, 13, 1000])
 def test_upstream_makes_the_calls_that_the_reference_made(step: int) -> None:
-    golden = np.load(GOLDEN / "flow_mel.npz")
+    golden = np.load(TINY / "flow_mel.npz")
     calls = [
         {name: golden[f"call{i}_{name}"].item() for name in ("n_tokens", "token_offset", "finalize")}
         for i in range(golden["n_calls"])

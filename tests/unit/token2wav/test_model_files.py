@@ -16,7 +16,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.vocoder.vocoder import load_vocoder
 from services.token2wav.vocoder.weights import load_weights, read_config
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.speaking import TINY
 
 CPU = torch.device("cpu")
 QUERIES = "decoder.estimator.mid_blocks.1.1.0.attn1.to_q.weight"
@@ -28,7 +28,7 @@ Tensors = dict[str, Tensor]
 def model(tmp_path: Path) -> Path:
     """A copy of the golden model."""
     for name in ("cosyvoice2.yaml", "flow.pt", "hift.pt"):
-        shutil.copy(GOLDEN / name, tmp_path)
+        shutil.copy(TINY / name, tmp_path)
     return tmp_path
 
 
@@ -220,19 +220,19 @@ def prefixed(tensors: Tensors) -> Tensors:
 
 
 def fused(tensors: Tensors) -> Tensors:
-    return load(ModelDirectory(GOLDEN))
+    return load(ModelDirectory(TINY))
 
 
 @pytest.mark.parametrize("naming", [legacy, prefixed, lambda tensors: prefixed(legacy(tensors)), fused])
 def test_every_naming_gives_the_same_weights(model: Path, naming: Callable[[Tensors], Tensors]) -> None:
-    want, got = load(ModelDirectory(GOLDEN)), load(changed(model, "hift.pt", naming))
+    want, got = load(ModelDirectory(TINY)), load(changed(model, "hift.pt", naming))
     assert want.keys() == got.keys()
     assert all(torch.equal(want[name], got[name]) for name in want)
 
 
 def test_weight_norm_over_the_first_dimension() -> None:
-    raw = torch.load(GOLDEN / "hift.pt", weights_only=True)
-    norm = load(ModelDirectory(GOLDEN))["ups.0.weight"].flatten(1).norm(dim=1)
+    raw = torch.load(TINY / "hift.pt", weights_only=True)
+    norm = load(ModelDirectory(TINY))["ups.0.weight"].flatten(1).norm(dim=1)
     torch.testing.assert_close(norm, raw[f"ups.0{GAIN}"].flatten().abs())
 
 

@@ -18,7 +18,7 @@ from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
 from tests.stacks.up_process import ROOT, run_service
-from tests.unit.token2wav.speaking import GOLDEN, torch_backend
+from tests.unit.token2wav.speaking import TINY, torch_backend
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
 
 def test_a_model_that_cannot_speak_ends_the_start_in_one_line(tmp_path: Path) -> None:
     """Weights that are finite one by one, but the first sentence overflows."""
-    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    model = Path(shutil.copytree(TINY, tmp_path / "model"))
     tensors = torch.load(model / "flow.pt", weights_only=True)
     tensors["encoder_proj.weight"].fill_(3e38)
     torch.save(tensors, model / "flow.pt")
@@ -70,7 +70,7 @@ def test_a_model_that_cannot_speak_ends_the_start_in_one_line(tmp_path: Path) ->
 
 
 def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:
-    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    model = Path(shutil.copytree(TINY, tmp_path / "model"))
     (model / "cosyvoice2.yaml").rename(model / "cosyvoice.yaml")
     older = load_backend("torch", EngineSettings(model=model))
     assert older.identity.model_hash != torch_backend().identity.model_hash
@@ -154,9 +154,9 @@ def test_the_candidates_are_what_backend_and_device_allow(
 
 
 def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path) -> None:
-    facts = engine_note.facts(engine_note.TOKEN2WAV, GOLDEN, "fp16")
+    facts = engine_note.facts(engine_note.TOKEN2WAV, TINY, "fp16")
     engine_note.write(tmp_path, facts, "tensorrt", {"compile+fp16": 0.2, "trt+fp16": 0.1})
-    measured = {"device": "auto", "engines": tmp_path, "model": GOLDEN}
+    measured = {"device": "auto", "engines": tmp_path, "model": TINY}
     assert names("auto", **measured, engine_precision="fp16") == ["tensorrt", "paged", "readable", "cpu"]
     assert names("auto", **measured, engine_precision="fp32") == ["paged", "readable", "cpu"]
 
@@ -167,11 +167,11 @@ def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path
 )
 def test_what_is_not_known_is_said_by_the_loader(changes: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        load_chosen("auto", EngineSettings(model=GOLDEN, **changes))  # type: ignore[arg-type]
+        load_chosen("auto", EngineSettings(model=TINY, **changes))  # type: ignore[arg-type]
 
 
 def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why() -> None:
-    footing = load_chosen("auto", EngineSettings(model=GOLDEN, device="auto"), auto_first="tensorrt")
+    footing = load_chosen("auto", EngineSettings(model=TINY, device="auto"), auto_first="tensorrt")
     assert (footing.rung, footing.engine.identity.backend) == ("cpu", "torch")
     assert [one.rung for one in footing.refused] == ["tensorrt", "paged", "readable"]
     assert "backend tensorrt needs the package tensorrt: pip install" in footing.refused[0].reason
@@ -183,4 +183,4 @@ def test_strict_ends_the_start_with_the_reason() -> None:
         SettingsError,
         match="COSYSERVE_TOKEN2WAV_STRICT is true and tensorrt cannot serve: backend tensorrt needs the package",
     ):
-        load_chosen("auto", EngineSettings(model=GOLDEN, device="auto"), strict=True, auto_first="tensorrt")
+        load_chosen("auto", EngineSettings(model=TINY, device="auto"), strict=True, auto_first="tensorrt")

@@ -113,8 +113,7 @@ class Reference:
         x, mu, cond = (torch.randn(rows, MEL_BINS, frames, generator=drawn) for _ in range(3))
         spks, t = torch.randn(rows, MEL_BINS, generator=drawn), torch.rand(rows, generator=drawn)
         mask = torch.ones(rows, 1, frames)
-        lengths = [max(1, frames - 7 * (row // 2)) for row in range(rows)]
-        for row, length in enumerate(lengths):
+        for row, length in enumerate(max(1, frames - 7 * (row // 2)) for row in range(rows)):
             mask[row, :, length:] = 0.0
         allowed = torch.from_numpy(self._seen(frames, CHUNK_FRAMES if chunked else 0))
         inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond}

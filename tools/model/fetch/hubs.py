@@ -108,8 +108,7 @@ class ModelScope(_Repositories):
     def known(self) -> dict[str, SizeAndHash]:
         url = self._url("repo/files", Recursive="true")
         try:
-            entries = json.loads(self._text(url))["Data"]["Files"]
-            blobs = [entry for entry in entries if entry.get("Type") != "tree"]
+            blobs = [entry for entry in json.loads(self._text(url))["Data"]["Files"] if entry.get("Type") != "tree"]
             return {str(entry["Path"]): SizeAndHash.of(entry.get("Size"), entry.get("Sha256")) for entry in blobs}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{url}: not the listing of a repository: {type(error).__name__}: {error}") from error

@@ -141,5 +141,4 @@ class EncoderGraph(LayerGraph):
         )
         flat = self.node("Reshape", [falling, self.integers(0, 0, -1)], f"{name}.flat")
         flat = self.slice(flat, time, END, 2, f"{name}.shifted")
-        lined = self.node("Reshape", [flat, rows], f"{name}.lined")
-        return self.slice(lined, 0, time, 3, f"{name}.of_each_key")
+        return self.slice(self.node("Reshape", [flat, rows], f"{name}.lined"), 0, time, 3, f"{name}.of_each_key")

@@ -153,8 +153,7 @@ class FilterGraph(_VocoderGraph):
         x = self.node("ConvTranspose", [x, *self.own(ups)], ups, kernel_shape=[kernel], strides=[rate], pads=pads)
         self.layer(ups, x)
         if level == config.levels - 1:
-            mirrored = self.slice(x, 1, 2, 2, f"{name}.mirrored")
-            x = self.node("Concat", [mirrored, x], f"{name}.longer", axis=2)
+            x = self.node("Concat", [self.slice(x, 1, 2, 2, f"{name}.mirrored"), x], f"{name}.longer", axis=2)
         stride = config.source_stride(level)
         excitation = self._convolution(spectrum, f"source_downs.{level}", padding=stride // 2, stride=stride)
         kernel, dilations = config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level]

@@ -47,7 +47,6 @@ def resample(wave: Tensor, source_rate: int, target_rate: int) -> Tensor:
     divisor = math.gcd(source_rate, target_rate)
     source, target = source_rate // divisor, target_rate // divisor
     filters, reach = _kernels(source, target, wave.device)
-    padded = F.pad(wave[:, None], (reach, reach + source))
-    phases = F.conv1d(padded, filters, stride=source)
+    phases = F.conv1d(F.pad(wave[:, None], (reach, reach + source)), filters, stride=source)
     length = -(-wave.shape[1] * target // source)
     return phases.transpose(1, 2).reshape(wave.shape[0], -1)[:, :length]

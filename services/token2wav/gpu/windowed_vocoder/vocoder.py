@@ -158,8 +158,7 @@ class WindowedVocoder:
             BF=power(pitched),
         )  # fmt: skip
         self._make_source(f0, first, end, batch, shape)
-        planes = self._network(shape, first, end, batch)
-        self._synthesise(planes, first, end, batch, shape)
+        self._synthesise(self._network(shape, first, end, batch), first, end, batch, shape)
 
     def _make_source(self, f0: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape) -> None:
         config, samples, columns = self.config, count(shape.source), count(shape.spectrum)

@@ -73,8 +73,7 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
     """Nothing listens when it is taken up: it waits for the connection, for up to 30 s."""
     async with contextlib.AsyncExitStack() as exits:
         door = listening(synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server, Breaking())
-        address = await exits.enter_async_context(door)
-        async with AsyncClient(address) as client:
+        async with AsyncClient(await exits.enter_async_context(door)) as client:
             speech = client.synthesize("x")
             await anext(speech)
             await exits.aclose()

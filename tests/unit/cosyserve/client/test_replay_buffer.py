@@ -79,8 +79,7 @@ async def test_everything_is_sent_again_and_what_is_written_meanwhile_behind_it(
             writing = asyncio.create_task(write())
             audio = await asyncio.wait_for(speech.read(), 20)
             await asyncio.wait_for(writing, 5)
-        assert audio.decode("utf-16-le") == "abcdefghijk"
-        assert speech.resumed == 2
+        assert (audio.decode("utf-16-le"), speech.resumed) == ("abcdefghijk", 2)
     assert door.heard[-1] == ["abc", "de", "f", "flush", "gh", "ijk"]
     assert [setup.request.start_sample for setup in door.setups] == [0, 5, 8]
     assert [(setup.request.seed, setup.request.engine) for setup in door.setups[1:]] == [(9, "e")] * 2

@@ -4,8 +4,8 @@ variables.
 
 import argparse
 import re
+import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,10 +18,10 @@ from cosyserve.commands.terminal.arguments import (
     replicas,
     serving,
 )
-from cosyserve.host.starting.serving import strictness
+from cosyserve.errors import SettingsError
+from cosyserve.host.starting.serving import strictness, wyoming_address
 from cosyserve.host.supervision.layout import lay_out
-
-MODEL = Path(__file__).parents[4] / "models" / "demo"
+from tests.stacks.up_process import DEMO
 
 
 def test_one_name_is_for_both_engines_and_each_can_have_its_own() -> None:
@@ -64,7 +64,7 @@ def test_who_is_given_no_backend_has_what_the_environment_says(
 ) -> None:
     monkeypatch.setenv("COSYSERVE_LLM_BACKEND", "vllm")
     monkeypatch.delenv("COSYSERVE_TOKEN2WAV_BACKEND", raising=False)
-    places = {place.service: place.environ for place in lay_out(MODEL, "127.0.0.1:0", {}, given, None, 1.0, {})}
+    places = {place.service: place.environ for place in lay_out(DEMO, "127.0.0.1:0", {}, given, None, 1.0, {})}
     assert places["llm"].get("COSYSERVE_LLM_BACKEND") == llm
     assert places["token2wav"].get("COSYSERVE_TOKEN2WAV_BACKEND") == token2wav
 
@@ -91,3 +91,22 @@ def test_options_of_the_gateway_reach_it(given: list[str], variables: dict[str, 
     add_gpu_sharing(parser)
     environ = serving(parser.parse_args(given))["environ"]
     assert {name: value for name, value in environ.items() if "_GATEWAY_" in name} == variables
+
+
+def test_an_address_for_wyoming_is_a_variable_of_the_gateway() -> None:
+    assert wyoming_address(None, "off") == {}
+    assert wyoming_address("127.0.0.1:0", "127.0.0.1:8080") == {"COSYSERVE_GATEWAY_WYOMING_LISTEN": "127.0.0.1:0"}
+
+
+def test_wyoming_needs_the_gateway() -> None:
+    with pytest.raises(SettingsError, match="which --http off leaves out"):
+        wyoming_address("127.0.0.1:0", "off")
+
+
+def test_an_address_for_wyoming_that_is_malformed_or_in_use_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"'10200' is not an address.*--wyoming chooses another address"):
+        wyoming_address("10200", "127.0.0.1:8080")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SettingsError, match=rf"cannot listen on {address}.*--wyoming chooses another address"):
+            wyoming_address(address, "127.0.0.1:8080")

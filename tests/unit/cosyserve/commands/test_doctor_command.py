@@ -46,8 +46,7 @@ def test_a_cpu_serves_and_is_told_so_without_a_tensor_library(tmp_path: Path) ->
 
 def test_a_data_centre_gpu(tmp_path: Path) -> None:
     put_program(tmp_path, "nvidia-smi", NVIDIA_SMI)
-    done = doctor("--json", PATH=str(tmp_path), FAKE_GPUS=json.dumps([H200]))
-    told = json.loads(done.stdout)
+    told = json.loads(doctor("--json", PATH=str(tmp_path), FAKE_GPUS=json.dumps([H200])).stdout)
     assert told["machine"]["gpus"][0]["name"] == "NVIDIA H200"
     assert told["recommendation"]["tier"].startswith("data-centre")
     assert {"GPU 0", "cuda", "C compiler", "MPS"} <= {finding["check"] for finding in told["findings"]}

@@ -128,7 +128,6 @@ def test_a_child_that_inherited_a_deaf_ear_is_interrupted() -> None:
     )
     command = ["sh", "-c", 'trap \'\' INT; exec "$0" -c "$1"', sys.executable, program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30)[0] == "heard True\n"

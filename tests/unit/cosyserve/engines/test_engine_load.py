@@ -30,7 +30,6 @@ class Clock:
 
     @property
     def factor(self) -> float:
-        assert self.load.now is not None
         return self.load.now.real_time_factor
 
 
@@ -157,5 +156,4 @@ async def test_prefills_that_are_hung_up_leave_the_cost_of_the_llm_as_it_is() ->
         await backend.prefilled.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-    assert generation.load.now is not None
     assert generation.load.now.real_time_factor == pytest.approx(0.4)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from importlib import import_module
-from pathlib import Path
 
 import grpc
 import pytest
@@ -10,10 +9,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cosyserve.rpc import reflection
+from tests.stacks.up_process import ROOT
 from tests.unit.cosyserve.rpc.small_service import NAME, loader, one_chunk, reached
 
 Request = reflection_pb2.ServerReflectionRequest
-ROOT = Path(__file__).parents[4]
 FILE = "cosyserve/v1/synthesis.proto"
 
 
@@ -55,9 +54,8 @@ async def test_a_method_comes_with_its_comment(answers, request_: Request) -> No
 async def test_what_is_not_there_and_lists_are_answered_as_before(answers) -> None:  # type: ignore[no-untyped-def]
     missing = await answers(Request(file_containing_symbol="cosyserve.v1.NoService"))
     assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
-    listed = await answers(Request(list_services=""))
     assert {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= {
-        service.name for service in listed.list_services_response.service
+        service.name for service in (await answers(Request(list_services=""))).list_services_response.service
     }
 
 

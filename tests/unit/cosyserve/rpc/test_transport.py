@@ -3,7 +3,6 @@
 import re
 import socket
 import time
-from pathlib import Path
 
 import grpc
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from cosyserve.client import AsyncClient
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.transport import ANSWER_SECONDS, PING_SECONDS, channel_options, server_options
+from tests.stacks.up_process import ROOT
 from tests.unit.cosyserve.client.serving import Door, serving
 
-ROOT = Path(__file__).parents[4]
 _MADE = re.compile(r"grpc(?:\.aio)?\.(?:insecure_channel|secure_channel|server)\(")
 _OWN_DEADLINES = {"cosyserve/probe.py", "cosyserve/host/supervision/child.py"}
 """They ask for the health with deadlines of their own: to those who judge a process its silence

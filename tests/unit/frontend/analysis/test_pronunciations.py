@@ -46,8 +46,7 @@ def test_what_is_found(entries: dict[str, str], text: str, said: str) -> None:
 
 def test_a_request_goes_before_the_server() -> None:
     server = Dictionary({"gif": "jif", "jpeg": "jay peg"}, None, 200)
-    both = server.with_request({"gif": "ghif"}, None)
-    assert both.apply("gif jpeg", str) == "ghif jay peg"
+    assert server.with_request({"gif": "ghif"}, None).apply("gif jpeg", str) == "ghif jay peg"
     assert server.apply("gif jpeg", str) == "jif jay peg"
 
 
@@ -195,10 +194,9 @@ def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(
 def test_the_servers_file(tmp_path: Path) -> None:
     file = tmp_path / "words.json"
     file.write_text('{"Nguyen": "/wˈɪn/"}', encoding="utf-8")
-    analyzer = read_model(
+    (sentence,) = read_model(
         FrontendSettings(listen="127.0.0.1:0", model=models.ROOT / models.DEMO, pronunciations=file)
-    ).analyzer
-    (sentence,) = analyzer.sentences("Nguyen won")
+    ).analyzer.sentences("Nguyen won")
     assert sentence.text == "/wˈɪn/ won."
     for content, message in (
         ("[]", "expected a JSON object"),

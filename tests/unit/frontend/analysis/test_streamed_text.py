@@ -125,8 +125,7 @@ def test_a_word_is_emitted_when_the_following_words_decide_it(model: str, behind
     """BPE: the next word. Phonemes: the next word, and two that may change its pronunciation."""
     words = ["seven", "little", "ducks", "swim", "over", "there"]
     text = StreamingText(analyzer(model), Reading("en"), Units(400), partial=True)
-    spans = [bool(list(text.feed(word + " "))) for word in words]
-    assert spans == [place >= behind for place in range(len(words))]
+    assert [bool(list(text.feed(word + " "))) for word in words] == [place >= behind for place in range(len(words))]
 
 
 @pytest.mark.parametrize(
@@ -158,12 +157,11 @@ def test_nothing_to_speak_is_no_sentence(text: str) -> None:
 def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     text = "[pause 1s] We went home[pause 300ms]and then <break time='0.2s'/> we slept. Good [pause 20ms]"
     result = pieces(MODELS[0], [text[at : at + size] for at in range(0, len(text), size)], Reading("en"))
-    pauses = [
+    assert [
         piece.milliseconds if isinstance(piece, Pause) else 0
         for piece in result
         if isinstance(piece, Pause) or not piece.unfinished
-    ]
-    assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
+    ] == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
     assert sentences([piece for piece in result if isinstance(piece, Sentence)]) == [
         sentence.token_ids for text in words for sentence in analyzer(MODELS[0]).sentences(text, "en")
@@ -282,8 +280,7 @@ def test_any_cutting_and_any_taking_over_give_the_same(model: str, partial: bool
         # The sentences of the open unit are sent again.
         settled = spoken(list(first.feed(text[:border])), partial=partial)
         second = written(model, partial=partial, last_language=first.last_language)
-        rest = spoken([*second.feed(text[first.settled :]), *second.finish()], partial=partial)
-        assert settled + rest == expected
+        assert settled + spoken([*second.feed(text[first.settled :]), *second.finish()], partial=partial) == expected
 
 
 @pytest.mark.parametrize(

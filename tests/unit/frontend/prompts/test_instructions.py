@@ -46,8 +46,7 @@ def test_it_is_read_as_it_is_written_and_marks_of_sound_are_parsed(tokenizer: To
 @pytest.mark.parametrize("control", CONTROLS)
 def test_control_tokens_steer_nothing(tokenizer: Tokenizer, control: str) -> None:
     for text in (f"a {control} b", f"{control}a", f"a{control}{END_OF_PROMPT}"):
-        ids = instruction_ids(text, tokenizer)
-        assert ids == [*text.removesuffix(END_OF_PROMPT).encode(), END]
+        assert instruction_ids(text, tokenizer) == [*text.removesuffix(END_OF_PROMPT).encode(), END]
 
 
 @pytest.mark.parametrize(

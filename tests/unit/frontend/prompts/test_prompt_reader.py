@@ -24,9 +24,8 @@ from services.frontend.prompts.features.resample import resample
 from services.frontend.prompts.features.whisper_mel import whisper_log_mel
 from services.frontend.prompts.prompt_reader import SPEAKER_ENCODER, SPEECH_TOKENIZER, PromptReader
 from services.frontend.voices.voice import Voice
+from tests.stacks.up_process import DEMO, ROOT
 
-ROOT = Path(__file__).parents[4]
-DEMO = ROOT / "models" / "demo"
 GOLDEN = ROOT / "tests" / "golden" / "tiny" / "features.npz"
 RATE = 24_000
 
@@ -244,8 +243,7 @@ def test_a_missing_or_damaged_file_is_named(folder: Path, name: str) -> None:
 def test_another_signature(
     folder: Path, name: str, inputs: list[tuple[int, Shape]], kind: int, shape: list[int], said: str
 ) -> None:
-    values = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
-    network(folder / name, inputs, kind, constant(values), [*shape])
+    network(folder / name, inputs, kind, constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))), [*shape])
     with pytest.raises(ModelError, match=f"{name}: .*{said}"):
         PromptReader(ModelDirectory(folder))
 
@@ -255,8 +253,7 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, constant(tokens), ["batch", "tokens"])
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, constant(vectors), ["batch", 192])
     voice = PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
-    assert voice.prompt_speech_tokens == (5, 6, 7)
-    assert len(voice.prompt_mel) == 4 * 80 * 6
+    assert (voice.prompt_speech_tokens, len(voice.prompt_mel)) == ((5, 6, 7), 4 * 80 * 6)
     assert bool((vector(voice) == 1).all())
 
 

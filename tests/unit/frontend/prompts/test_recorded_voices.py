@@ -83,8 +83,7 @@ async def test_what_was_read_is_read_no_more(counted: Counter[str]) -> None:
     reader, voices = reading(released=True)
     first = await ask(voices)
     assert [await ask(voices) for _ in range(4)] == [first] * 4
-    assert reader.begun == [b"a"]
-    assert counted == {"miss": 1, "hit": 4}
+    assert (reader.begun, counted) == ([b"a"], {"miss": 1, "hit": 4})
     assert first.id == f"recording-{PromptRecording(b'a').sha256()[:16]}"
     assert reader._under_way == 0
 
@@ -127,8 +126,7 @@ async def test_concurrent_calls_share_one_read_that_a_cancelled_one_does_not_end
         place in (0, 5) for place in range(10)
     ]
     assert len({id(answer) for answer in answers if isinstance(answer, Voice)}) == 1
-    assert reader.begun == [b"a"]
-    assert counted == {"miss": 1, "shared": 9}
+    assert (reader.begun, counted) == ([b"a"], {"miss": 1, "shared": 9})
 
 
 async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counter[str]) -> None:
@@ -159,8 +157,7 @@ async def test_a_call_during_the_cancellation_starts_a_new_read() -> None:
     await asyncio.sleep(0.05)
     reader.go.set()
     assert await new is await joined
-    assert len(reader.begun) == 2
-    assert (len(voices._cache), reader._under_way) == (1, 0)
+    assert (len(reader.begun), len(voices._cache), reader._under_way) == (2, 1, 0)
 
 
 async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[str]) -> None:
@@ -175,8 +172,7 @@ async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[
     assert not voices._pending
     reader.fault = None
     await ask(voices)
-    assert reader.begun == [b"a", b"a"]
-    assert counted == {"miss": 2, "shared": 2}
+    assert (reader.begun, counted) == ([b"a", b"a"], {"miss": 2, "shared": 2})
 
 
 async def test_a_failure_without_waiting_callers_is_not_reported_by_the_event_loop() -> None:

@@ -41,22 +41,27 @@ def test_units(text: str, units: list[str]) -> None:
 
 def test_an_end_waits_for_the_character_that_settles_it() -> None:
     units = Units(400)
-    assert list(units.feed("It costs 3.")) == []
-    assert list(units.feed("5 now.")) == []
-    assert list(units.feed(" ")) == ["It costs 3.5 now."]
+    assert [[*units.feed(piece)] for piece in ("It costs 3.", "5 now.", " ")] == [[], [], ["It costs 3.5 now."]]
     assert units.finish() == " "
 
 
-def test_text_without_an_end_is_cut_at_a_blank_a_comma_or_anywhere() -> None:
-    assert units_of("aaa bbb ccc", 9) == ["aaa bbb", " ccc"]
-    assert units_of("一二三，四五六", 5) == ["一二三，", "四五六"]
-    assert units_of("x" * 12, 5) == ["xxxxx", "xxxxx", "xx"]
+@pytest.mark.parametrize(
+    ("text", "longest", "units"),
+    [
+        ("aaa bbb ccc", 9, ["aaa bbb", " ccc"]),
+        ("一二三，四五六", 5, ["一二三，", "四五六"]),
+        ("x" * 12, 5, ["xxxxx", "xxxxx", "xx"]),
+    ],
+)
+def test_text_without_an_end_is_cut_at_a_blank_a_comma_or_anywhere(text: str, longest: int, units: list[str]) -> None:
+    assert units_of(text, longest) == units
 
 
-def test_runs_join_units_up_to_the_limit() -> None:
-    assert list(runs_of("A b. C d. E f. G", 9)) == ["A b. C d.", " E f. G"]
-    assert list(runs_of("short", 9)) == ["short"]
-    assert list(runs_of("", 9)) == []
+@pytest.mark.parametrize(
+    ("text", "runs"), [("A b. C d. E f. G", ["A b. C d.", " E f. G"]), ("short", ["short"]), ("", [])]
+)
+def test_runs_join_units_up_to_the_limit(text: str, runs: list[str]) -> None:
+    assert list(runs_of(text, 9)) == runs
 
 
 @pytest.mark.parametrize(
@@ -134,11 +139,9 @@ def test_ordinary_ends_wait_for_one_character_only() -> None:
 
 def test_what_is_waited_for_is_bounded() -> None:
     units = Units(400)
-    assert list(units.feed("Well..." + 39 * " ")) == []
-    assert list(units.feed("  ")) == ["Well..."]
+    assert [[*units.feed(piece)] for piece in ("Well..." + 39 * " ", "  ")] == [[], ["Well..."]]
     assert list(Units(400).feed("The U.S. " + 50 * "A")) == ["The U.S."]
-    again = Units(400)
-    assert list(again.feed("Go," + 41 * " " + "go! ")) == ["Go," + 41 * " " + "go!"]
+    assert list(Units(400).feed("Go," + 41 * " " + "go! ")) == ["Go," + 41 * " " + "go!"]
 
 
 PIECES = st.sampled_from(
@@ -275,10 +278,12 @@ def test_each_character_is_looked_at_once_however_the_text_comes(unit: str, most
     assert measured <= most_measured * (text.count(".") + 2)
 
 
-def test_a_pass_through_language_ends_in_its_own_stop() -> None:
-    assert split("これはペン", "ja") == ["これはペン。"]
-    assert split("Das ist gut", "de") == ["Das ist gut."]
-    assert split("ما هذا؟", "ar") == ["ما هذا؟"]
+@pytest.mark.parametrize(
+    ("language", "text", "sentence"),
+    [("ja", "これはペン", "これはペン。"), ("de", "Das ist gut", "Das ist gut."), ("ar", "ما هذا؟", "ما هذا؟")],
+)
+def test_a_pass_through_language_ends_in_its_own_stop(language: str, text: str, sentence: str) -> None:
+    assert split(text, language) == [sentence]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ def outcome(fragments: list[str], model: str, *, partial: bool, **how: Any) -> l
     form = StreamingInput(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
     first: Sentence | None = None
-    assert reading.log is not None
     try:
         for piece in itertools.chain(itertools.chain.from_iterable(map(form.feed, fragments)), form.finish()):
             if partial and isinstance(piece, Sentence):

@@ -115,22 +115,20 @@ def test_languages_hold_inside_their_elements() -> None:
 
 
 def test_what_is_said_instead_of_text() -> None:
-    document = (
+    events, inserted, _ = read(
         '<speak><sub alias="World Wide">W3</sub><say-as interpret-as="ordinal">2</say-as>'
         '<phoneme alphabet="ipa" ph="ˈnaɪki">Nike</phoneme><phoneme alphabet="misaki" ph="/nˈIki wˈʌn/"/></speak>'
     )
-    events, inserted, _ = read(document)
     assert events == [SpokenText("World Wide\U00100000\U00100001\U00100002")]
     assert inserted == [Value("ordinal", ("2",), "2"), Phonemes("nˈIki"), Phonemes("nˈIki wˈʌn")]
 
 
 def test_other_tags_are_named_once_and_their_text_is_read() -> None:
-    document = (
+    events = read(
         '<speak><emphasis level="strong">A</emphasis><emphasis>B</emphasis><prosody pitch="high" '
         'volume="loud">C</prosody>'
         '<voice name="x">D</voice><audio src="y">E<desc>F</desc></audio><mark name="z"/><b>G</b></speak>'
-    )
-    events = read(document)[0]
+    )[0]
     assert text_of(events) == "ABCDEG"
     named = [name for event in events if isinstance(event, Notice) for name in event.left_out]
     assert named == ["emphasis", "prosody pitch", "prosody volume", "voice", "audio", "desc", "mark", "b"]
@@ -143,8 +141,7 @@ def test_metadata_is_no_part_of_the_text() -> None:
 
 @pytest.mark.parametrize("alphabet", ["x-sampa", "arpabet"])
 def test_phonemes_of_no_use_leave_the_text(alphabet: str) -> None:
-    document = f'<speak><phoneme alphabet="{alphabet}" ph="n">Nike</phoneme></speak>'
-    *notices, said = read(document)[0]
+    *notices, said = read(f'<speak><phoneme alphabet="{alphabet}" ph="n">Nike</phoneme></speak>')[0]
     assert said == SpokenText("Nike")
     assert [notice.kind for notice in notices if isinstance(notice, Notice)] == [Kind.UNUSABLE_PRONUNCIATION]
 

@@ -111,9 +111,7 @@ def test_another_language_reads_it_as_it_is_written() -> None:
 
 
 def test_letters_are_given_by_name_to_a_model_that_reads_phonemes() -> None:
-    value = value_of("characters", "", "ab1C")
-    assert value is not None
-    assert value.words("en", lambda phonemes: f"/{phonemes}/") == "/ˌAbˈi/ one /sˈi/"
+    assert value_of("characters", "", "ab1C").words("en", lambda phonemes: f"/{phonemes}/") == "/ˌAbˈi/ one /sˈi/"
 
 
 @pytest.mark.parametrize(
@@ -185,8 +183,7 @@ VALUES = [row for row in ROWS if len(row) == 4 and row[1] != "read"]
 
 
 def test_all_elements_and_kinds_are_there() -> None:
-    named = {name for row in ROWS if len(row) == 3 for name in re.findall("`([a-z-]+)`", row[0])}
-    assert named == set(elements.READ)
+    assert {name for row in ROWS if len(row) == 3 for name in re.findall("`([a-z-]+)`", row[0])} == set(elements.READ)
     assert [name for row in VALUES for name in re.findall("`([a-z-]{4,})`", row[0]) if name != "format"] == list(KINDS)
     assert re.findall("`([ymd]{1,3})`", "".join(row[0] for row in VALUES))[: len(FORMATS)] == list(FORMATS)
 
@@ -205,7 +202,6 @@ def test_numbers_are_those_of_the_code() -> None:
 def test_values_are_read_as_the_page_says(row: list[str]) -> None:
     kind = re.findall("`([a-z-]+)`", row[0])[0]
     value = value_of(KINDS[kind], "", row[1])
-    assert value is not None
     assert [value.words("en", None), value.words("zh", None)] == row[2:]
 
 

@@ -1,4 +1,6 @@
-"""Text to phonemes with the bundled lexicon."""
+"""Text to phonemes with the bundled lexicon; a letter is set apart from a word that would run into
+it, and from no other.
+"""
 
 import json
 import threading
@@ -26,8 +28,7 @@ def tokenizer() -> PhonemeTokenizer:
 
 
 def test_a_sentence_is_a_start_phonemes_and_a_full_stop(tokenizer: PhonemeTokenizer) -> None:
-    ids = tokenizer.encode("Hello, big world")
-    assert "".join(SYMBOLS[number] for number in ids) == "^həlˈO, bˈɪɡ wˈɜɹld."
+    assert "".join(SYMBOLS[number] for number in tokenizer.encode("Hello, big world")) == "^həlˈO, bˈɪɡ wˈɜɹld."
     assert [tokenizer.id_of(symbol) for symbol in "^ ."] == [1, 2, 6]
     assert tokenizer.id_of("<|im_end|>") is None
     assert len(tokenizer) == len(SYMBOLS) == 67
@@ -117,8 +118,7 @@ def test_marks_of_sound_and_controls(tokenizer: PhonemeTokenizer) -> None:
 
 @pytest.mark.parametrize("text", ["", " \n", "...", "你好，世界。", "Привет", "😀", '"(!)"', "''", "\x00"])
 def test_nothing_to_speak(tokenizer: PhonemeTokenizer, text: str) -> None:
-    assert tokenizer.encode(text) == []
-    assert tokenizer.phonemes(text) == ""
+    assert (tokenizer.encode(text), tokenizer.phonemes(text)) == ([], "")
 
 
 @settings(max_examples=300, deadline=None)
@@ -265,3 +265,58 @@ def test_their_ids_are_all_sounds_and_cover_them_all(tokenizer: PhonemeTokenizer
 
 def test_byte_pairs_tell_no_words() -> None:
     assert models.tokenizer(models.TINY).spoken_words("It works.") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "phonemes"),
+    [
+        ("Open page E.", "ˈOpᵊn pˈAʤ, ˈi."),
+        ("Find gate F now.", "fˈInd ɡˈAt, ˈɛf nˈW."),
+        ("Find gate C now.", "fˈInd ɡˈAt, sˈi nˈW."),
+        ("Bus A, please.", "bˈʌs, ˈA, plˈiz."),
+        ("Seat 12 A.", "sˈit twˈɛlv, ˈA."),
+    ],
+)
+def test_a_letter_behind_a_consonant_has_a_pause_before_it(
+    tokenizer: PhonemeTokenizer, text: str, phonemes: str
+) -> None:
+    assert tokenizer.phonemes(text) == phonemes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Plan A.",
+        "Row F.",
+        "Vitamin D.",
+        "Gate D.",
+        "It's A or B.",
+        "As X said.",
+        "The best I can do.",
+        "The best a man can get.",
+        "He left a note.",
+        "Page e.",
+        "A B C.",
+    ],
+)
+def test_other_words_have_no_pause_before_a_letter(tokenizer: PhonemeTokenizer, text: str) -> None:
+    assert "," not in tokenizer.phonemes(text)
+
+
+def test_a_mark_is_kept_and_words_are_counted_alike(tokenizer: PhonemeTokenizer) -> None:
+    assert tokenizer.phonemes("Stage; E.") == "stˈAʤ; ˈi."
+    words = tokenizer.spoken_words("Open page E now.")
+    assert [word for word, _, _ in words] == ["Open", "page", "E", "now"]
+    ids = tokenizer.encode("Open page E now.")
+    spoken = ["".join(SYMBOLS[number] for number in ids[first : first + count]) for _, first, count in words]
+    assert spoken == ["ˈOpᵊn", "pˈAʤ", "ˈi", "nˈW"]
+
+
+@pytest.mark.parametrize("text", ["Open page E now, or gate F at once.", "My grade was A. Take bus A."])
+def test_a_text_in_pieces_pauses_at_the_same_places(tokenizer: PhonemeTokenizer, text: str) -> None:
+    encoder = tokenizer.incremental_encoder()
+    words = text.split(" ")
+    ids = list(encoder.opening)
+    for word in words[:-1]:
+        ids += encoder.feed(f"{word} ").ids
+    assert ids + encoder.finish(words[-1]).ids == tokenizer.encode(text)

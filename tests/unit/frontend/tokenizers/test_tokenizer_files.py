@@ -57,8 +57,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_the_lexicon_is_read_as_written(directory: Path) -> None:
-    lexicon = read_lexicon(directory / FILES[1])
-    assert lexicon == (WORDS, {"close": {"VERB": "klˈOz"}})
+    assert read_lexicon(directory / FILES[1]) == (WORDS, {"close": {"VERB": "klˈOz"}})
 
 
 def test_equal_contents_are_equal_bytes(directory: Path, tmp_path: Path) -> None:
@@ -175,8 +174,7 @@ def test_merges_are_applied_within_words(copy: Path) -> None:
     (copy / BPE_FOLDER / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     tokenizer = TextTokenizer(ModelDirectory(copy))
     assert tokenizer.encode("hello hello 12") == [258, ord("o"), 259, ord("o"), 32, ord("1"), ord("2")]
-    assert tokenizer.encode("[breath]") == [264]
-    assert len(tokenizer) == 280
+    assert (tokenizer.encode("[breath]"), len(tokenizer)) == ([264], 280)
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "tokenizer_config.json"])

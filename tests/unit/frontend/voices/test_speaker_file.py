@@ -18,9 +18,9 @@ from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
 from services.frontend.voices.voice import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, Voice, cut_of, tokens_before_sound
+from tests.stacks.up_process import DEMO, TINY
 from tools.model import cut_prompts
 
-TINY = Path(__file__).parents[3] / "golden" / "tiny"
 TOKENIZER = TextTokenizer(ModelDirectory(TINY))
 VECTOR = torch.linspace(-1.0, 1.0, 192)[None]
 
@@ -57,8 +57,7 @@ def test_the_three_layouts(tmp_path: Path) -> None:
     }
     first, second, third = read(tmp_path, {"zs": zero_shot(), "001": triton, "sft": {"embedding": VECTOR}})
     assert (first.id, second.id, third.id) == ("001", "sft", "zs")
-    assert first.prompt_text_ids == (104, 105, 259)
-    assert third.prompt_text_ids == (7, 8, 9)
+    assert (first.prompt_text_ids, third.prompt_text_ids) == ((104, 105, 259), (7, 8, 9))
     assert first.prompt_speech_tokens == third.prompt_speech_tokens == tuple(range(10))
     assert second.prompt_speech_tokens == second.prompt_text_ids == ()
     assert second.prompt_mel == b""
@@ -70,8 +69,7 @@ def test_the_three_layouts(tmp_path: Path) -> None:
 def test_the_content_hash_names_content_and_not_the_id() -> None:
     assert voice("a").content_hash == voice("b").content_hash
     assert len(voice("a").content_hash) == 32
-    other = Voice("a", (), (), b"", (VECTOR + 1).numpy().tobytes())
-    assert other.content_hash != voice("a").content_hash
+    assert Voice("a", (), (), b"", (VECTOR + 1).numpy().tobytes()).content_hash != voice("a").content_hash
 
 
 @pytest.mark.parametrize(("frames", "tokens", "length"), [(20, 12, 10), (21, 10, 10), (26, 10, 10), (5, 10, 2)])
@@ -150,8 +148,7 @@ def test_no_file_means_no_voices(tmp_path: Path) -> None:
 
 def test_the_default_is_the_one_set_or_the_first() -> None:
     voices = [voice("b"), voice("a"), voice("c")]
-    assert PresetVoices(voices).get("").id == "a"
-    assert PresetVoices(voices, "c").get("").id == "c"
+    assert (PresetVoices(voices).get("").id, PresetVoices(voices, "c").get("").id) == ("a", "c")
     with pytest.raises(ValueError, match="no voice 'd' to be the default; known: a, b, c"):
         PresetVoices(voices, "d")
 
@@ -174,9 +171,6 @@ def test_an_unknown_voice_is_answered_with_the_known_names(
         registry.get(asked)
 
 
-DEMO = Path(__file__).parents[4] / "models" / "demo"
-
-
 def prompted(tokens: int) -> Voice:
     mel = np.arange(2 * tokens * 80, dtype="<f4")
     return Voice("v", (1, 2), tuple(range(tokens)), mel.tobytes(), np.ones(192, "<f4").tobytes())
@@ -187,8 +181,7 @@ def test_a_cut_prompt_ends_one_first_hop_before_a_border(tokens: int) -> None:
     left = tokens - cut_of(tokens)
     assert 0 <= cut_of(tokens) <= 24
     assert (left + FIRST_HOP_TOKENS) % 25 == 0
-    assert tokens_before_sound(left) == FIRST_HOP_TOKENS + 3
-    assert cut_of(left) == 0
+    assert (tokens_before_sound(left), cut_of(left)) == (FIRST_HOP_TOKENS + 3, 0)
 
 
 def test_two_seconds_stay() -> None:

@@ -129,8 +129,7 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytes
         assert transfer(tmp_path, "export", target) == 1
         said = capsys.readouterr()
         assert said.err == f"cosyserve: {target}: cannot be written: {target.parent} is no directory\n"
-        assert said.err.count("\n") == 1
-        assert said.out == ""
+        assert (said.err.count("\n"), said.out) == (1, "")
 
 
 @pytest.mark.parametrize("begin", [b"RIFF....WAVE", b"fLaC", b"OggS", b"ID3", b"no archive"])

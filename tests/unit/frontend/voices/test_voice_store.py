@@ -33,9 +33,7 @@ def stored_voice(voice_id: str, value: float = 0.5, request_id: str = "") -> Sto
 
 def read_back(store: VoiceStore, voice_id: str) -> StoredVoice:
     """The content of a voice that is stored."""
-    entry = store.entry(voice_id)
-    assert entry is not None
-    stored = store.content(entry)
+    stored = store.content(store.entry(voice_id))
     assert stored is not None
     return stored
 
@@ -61,8 +59,7 @@ def left(blobs: Blobs) -> list[str]:
 def test_what_is_stored_is_what_is_read(store: VoiceStore) -> None:
     created = stored_voice("anna.b-1")
     entry = store.add(created, Labels("Anna", "warm", {"team": "a"}))
-    assert store.content(entry) == created
-    assert store.entry("anna.b-1") == entry
+    assert (store.content(entry), store.entry("anna.b-1")) == (created, entry)
     assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", created.voice.content_hash)
     assert store.entries_with_labels(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
     assert store.ids() == ["anna.b-1"]
@@ -194,8 +191,7 @@ def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypat
     store = VoiceStore(blobs)
     with pytest.raises(Overloaded, match="full"):
         store.add(stored_voice("me"), Labels())
-    assert store.ids() == []
-    assert left(blobs) == []
+    assert (store.ids(), left(blobs)) == ([], [])
 
 
 @pytest.mark.parametrize("error", [Overloaded("the connection is gone"), BlobExists("names/ab")])
@@ -253,7 +249,6 @@ def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
     store = VoiceStore(blobs)
     for turn in range(8):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
-        assert writer.stdout is not None
         assert writer.stdout.readline()
         time.sleep(0.02 + 0.013 * turn)
         writer.send_signal(signal.SIGKILL)
@@ -270,9 +265,7 @@ def test_the_sweep_deletes_what_no_voice_needs_and_is_old(blobs: Blobs, store: V
     store.add(stored_voice("me"), Labels())
     blobs.put("content/" + "a" * 64, b"left by a dead writer")
     blobs.put("labels/" + "b" * 64, b"left by a dead writer")
-    assert store.sweep(3600.0) == 0
-    assert store.sweep(-1.0) == 2
-    assert len(left(blobs)) == 3
+    assert (store.sweep(3600.0), store.sweep(-1.0), len(left(blobs))) == (0, 2, 3)
     assert store.entries_with_labels(["me"])
 
 

@@ -82,8 +82,7 @@ def test_five_text_ids_then_fifteen_tokens_then_waiting(kind: type[ArrivingText]
     said = speaker(kind)
     assert said.hear([1, 2, 3, 4]) == []
     assert said.hear([5])[0] == [START, *text_inputs([1, 2, 3, 4, 5])]
-    assert said.sent == list(range(100, 115))
-    assert (said.script.ready, said.script.finish) == (0, None)
+    assert (said.sent, said.script.ready, said.script.finish) == (list(range(100, 115)), 0, None)
     assert said.hear([6, 7, 8, 9, 10])[0] == text_inputs([6, 7, 8, 9, 10])
     assert said.sent[15:] == list(range(116, 131))
 

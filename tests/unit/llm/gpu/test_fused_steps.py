@@ -67,8 +67,7 @@ def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_raises(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    start = Mock(side_effect=error)
-    monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", SimpleNamespace(start_engine=start))
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", SimpleNamespace(start_engine=Mock(side_effect=error)))
 
 
 NO_COMPILER = RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")

@@ -73,8 +73,7 @@ def cached(model: SpeechTokenModel, tokens: list[int]) -> tuple[SequenceCache, T
     [6564].
     """
     cache = SequenceCache.reserve(model.config, 512, model.device)
-    hidden = model.forward(model.embed(speech_inputs(tokens)), cache)
-    return cache, model.log_probabilities(hidden[-1:])[0]
+    return cache, model.log_probabilities(model.forward(model.embed(speech_inputs(tokens)), cache)[-1:])[0]
 
 
 @pytest.fixture
@@ -159,13 +158,12 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
     history: list[list[int]] = [[5, 6], [1, 4711], []]
     empty = SequenceCache.reserve(plain.config, 16, DEVICE)
     for slot, decided in enumerate(history, start=1):
-        flags = Flag.MASK_RESERVED | Flag.MASK_FILL
         begin(
             memory,
             slot,
             empty,
             0,
-            FLAGS=int(flags),
+            FLAGS=int(Flag.MASK_RESERVED | Flag.MASK_FILL),
             DECISIONS=len(decided),
             TOKENS=len(decided),
             SEED_LOW=-slot,

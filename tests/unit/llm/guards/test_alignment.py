@@ -58,16 +58,14 @@ def test_a_single_id_begins_at_once() -> None:
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     of, path = table(), tmp_path / FILE
     np.savez(path, **vars(of))
-    read = AlignmentTable.read(path, VOCABULARY)
-    assert np.array_equal(read.digits, of.digits)
+    assert np.array_equal(AlignmentTable.read(path, VOCABULARY).digits, of.digits)
     with pytest.raises(ModelError, match=r"alignment\.npz: digits has shape \(6, 8, 3\), expected \(7, 8, 3\)"):
         AlignmentTable.read(path, VOCABULARY + 1)
-    damages = {
+    for message, damage in {
         r"alignment\.npz: not a readable alignment table": lambda: np.savez(path, digits=of.digits, stay=of.stay),
         "not finite": lambda: np.savez(path, **vars(of) | {"digits": of.digits * np.nan}),
         "not a readable": lambda: path.write_bytes(b"PK\x03\x04 and no more"),
-    }
-    for message, damage in damages.items():
+    }.items():
         damage()
         with pytest.raises(ModelError, match=message):
             AlignmentTable.read(path, VOCABULARY)

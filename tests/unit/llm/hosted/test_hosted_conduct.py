@@ -161,8 +161,7 @@ async def test_closing_ends_running_waiting_and_open_sentences(ours: HostedBacke
     await until(lambda: ours.admission.admitted == 4)
     engine_of(ours).hold.set()
     await ours.close()
-    results = await asyncio.gather(*ended, return_exceptions=True)
-    assert [type(result) for result in results] == [Unavailable] * 4
+    assert [type(result) for result in await asyncio.gather(*ended, return_exceptions=True)] == [Unavailable] * 4
     assert host(ours).shut_down
     with pytest.raises(Unavailable, match="shutting down"):
         await tokens(ours, sentence(5))

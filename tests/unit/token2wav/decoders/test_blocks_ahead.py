@@ -18,7 +18,7 @@ from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.vocoder.vocoder import load_vocoder
-from tests.unit.token2wav.speaking import GOLDEN, tokens, voice
+from tests.unit.token2wav.speaking import TINY, tokens, voice
 
 CPU = torch.device("cpu")
 PROMPT, SPOKEN = 30, 120
@@ -27,11 +27,11 @@ KNOWN = np.asarray(tokens(SPOKEN))
 
 @pytest.fixture(scope="module")
 def flow() -> Flow:
-    return load_flow(ModelDirectory(GOLDEN), CPU)
+    return load_flow(ModelDirectory(TINY), CPU)
 
 
 def decoder(flow: Flow, *, ahead: bool) -> ContinuousDecoder:
-    vocoder = load_vocoder(ModelDirectory(GOLDEN), CPU)
+    vocoder = load_vocoder(ModelDirectory(TINY), CPU)
     return ContinuousDecoder(
         flow, vocoder, widest_step=1, prompt_cache_bytes=0, ahead=BlocksAhead(flow) if ahead else None
     )

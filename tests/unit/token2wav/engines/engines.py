@@ -20,7 +20,7 @@ from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.speaking import TINY
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
@@ -30,13 +30,13 @@ MACHINE = {"gpu": "a test", "compute_capability": "9.0", "tensorrt": fake_tensor
 
 
 def settings(cache: Path, **changed: Any) -> EngineSettings:
-    return EngineSettings(**({"model": GOLDEN, "threads": 1, "engines": cache, "widest_step": 4} | changed))
+    return EngineSettings(**({"model": TINY, "threads": 1, "engines": cache, "widest_step": 4} | changed))
 
 
 def onnx_backend(cache: Path, **changed: Any) -> Backend:
     """The exported graphs by ONNX Runtime."""
     given = settings(cache, **changed)
-    export(GOLDEN, EngineCache(cache), Precision(given.engine_precision))
+    export(TINY, EngineCache(cache), Precision(given.engine_precision))
     return load_backend("onnxruntime", given)
 
 
@@ -64,7 +64,7 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
 
 def plan_arguments(engines: Path, *more: str) -> list[str]:
     """What builds and verifies the golden model's plans."""
-    return [str(GOLDEN), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
+    return [str(TINY), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
 
 
 def trt_backend(cache: Path, **changed: Any) -> Backend:
@@ -74,7 +74,7 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
     from services.token2wav.engines.tensorrt import TensorRTEngine
 
     given, engines = settings(cache, **changed), EngineCache(cache)
-    export(GOLDEN, engines, Precision(given.engine_precision))
+    export(TINY, engines, Precision(given.engine_precision))
 
     def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         def build(directory: Path) -> None:
@@ -84,4 +84,4 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
         plan = engines.obtain(plan_key(component, stored.graphs.key, MACHINE, built), build)
         return TensorRTEngine(component, plan.file(plan_file(component)), CPU, built)
 
-    return assemble(GOLDEN, given, CPU, "tensorrt", load)
+    return assemble(TINY, given, CPU, "tensorrt", load)

@@ -19,7 +19,7 @@ from services.token2wav.inputs.request import Sentence
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, plan_arguments, pretend_gpu, settings
-from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, voice
+from tests.unit.token2wav.speaking import TINY, batching, speak, tokens, voice
 from tools.model import build_plans
 from tools.model.export import estimator_weights, flow_weights
 from tools.model.export import main as export_main
@@ -107,7 +107,7 @@ def test_plans_of_another_driver_are_refused_with_the_reason_and_the_command_tha
         served_from(tmp_path)
     why, _, command = str(refused.value).partition("; make it with: ")
     assert "driver is 580.65.06, it was built for none" in why
-    assert command == f"cosyserve model build token2wav {GOLDEN} --precision fp32 --engines {tmp_path} --streams 4"
+    assert command == f"cosyserve model build token2wav {TINY} --precision fp32 --engines {tmp_path} --streams 4"
     assert build_plans.main(shlex.split(command)[4:]) == 0
     on_cpu(monkeypatch)
     served_from(tmp_path).release()
@@ -129,7 +129,7 @@ def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, mo
     """
     model = tmp_path / "a model"
     model.mkdir()
-    for path in GOLDEN.iterdir():
+    for path in TINY.iterdir():
         (model / path.name).symlink_to(path)
     given = settings(
         tmp_path / "engines", model=model, device="cuda", engine_estimator="published", engine_compatibility="version"
@@ -138,7 +138,7 @@ def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, mo
         load_backend("tensorrt", given)
     assert str(missing.value).endswith(f"cosyserve model download '{model}' --with-published-onnx")
     on_cpu(monkeypatch)
-    weights, config = flow_weights(GOLDEN)
+    weights, config = flow_weights(TINY)
     for note in ("one", "another"):
         write(
             EstimatorGraph(estimator_weights(weights), config, masked=False).model({"note": note}),

@@ -14,9 +14,9 @@ from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.request import Cancelled, Profile
 from tests.unit.token2wav.engines.engines import onnx_backend
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.speaking import TINY
 
-with np.load(GOLDEN / "flow_mel.npz") as file:
+with np.load(TINY / "flow_mel.npz") as file:
     RECORDED: dict[str, Any] = {name: file[name] for name in file.files}
 SPOKEN = torch.from_numpy(RECORDED["token"][0]).long()
 VOICE = VoicePrompt(

@@ -29,7 +29,7 @@ from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
-from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
+from tests.unit.token2wav.speaking import TINY, batching, speak, tokens, torch_backend, voice
 from tools.model.graphs.execute import on_cuda
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, Progress, build_plan
@@ -188,7 +188,7 @@ def test_it_needs_a_gpu(cache: Path) -> None:
 def graph(cache: Path, component: str) -> Path:
     from tools.model.export import export
 
-    return export(GOLDEN, EngineCache(cache), Precision.FP32).file(f"{component}.onnx")
+    return export(TINY, EngineCache(cache), Precision.FP32).file(f"{component}.onnx")
 
 
 def test_building_reports_its_progress_and_keeps_its_measurements(cache: Path, tmp_path: Path) -> None:
@@ -197,8 +197,7 @@ def test_building_reports_its_progress_and_keeps_its_measurements(cache: Path, t
     options = PlanOptions(timing_cache=timing, compatibility="hardware+version", level=5)
     plan = build_plan(graph(cache, "pitch"), profiles("pitch", 2), options, Progress("pitch", log))
     assert plan.startswith(fake_tensorrt.MAGIC)
-    assert log.getvalue() == "pitch: Building 50%\n"
-    assert timing.read_bytes() == b"measured on the test"
+    assert (log.getvalue(), timing.read_bytes()) == ("pitch: Building 50%\n", b"measured on the test")
     assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
 
 
@@ -249,7 +248,7 @@ def negative(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_for_cpus_is_refused(negative: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SettingsError, match=f"has no {CUDA}: pip install onnxruntime-gpu"):
         OnnxEngine("negative", negative, torch.device("cuda"))
-    assert main([str(GOLDEN), "--runtime", "cuda"]) == 1
+    assert main([str(TINY), "--runtime", "cuda"]) == 1
     assert f"has no {CUDA}: pip install onnxruntime-gpu" in capsys.readouterr().err
 
 

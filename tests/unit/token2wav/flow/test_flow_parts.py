@@ -19,9 +19,9 @@ from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.layers import Convolution, ProductConvolution
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.speaking import TINY
 
-TINY = ModelDirectory(GOLDEN)
+BUNDLE = ModelDirectory(TINY)
 CPU = torch.device("cpu")
 
 
@@ -44,7 +44,7 @@ def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
     """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030
     queries take several slices.
     """
-    flow = load_flow(TINY, CPU)
+    flow = load_flow(BUNDLE, CPU)
     attention, width, heads = flow.encoder.layers[0]._attention, flow.config.encoder_width, flow.config.encoder_heads
     x = torch.randn(1, length, width, generator=torch.Generator().manual_seed(1))
     positions = relative_positions(length, length, width, CPU)
@@ -91,8 +91,8 @@ def test_a_window_hands_each_layer_its_own_past() -> None:
 
 
 def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: Path) -> None:
-    shutil.copy(TINY.file("cosyvoice2.yaml"), tmp_path)
-    tensors = torch.load(TINY.file("flow.pt"), weights_only=True)
+    shutil.copy(BUNDLE.file("cosyvoice2.yaml"), tmp_path)
+    tensors = torch.load(BUNDLE.file("flow.pt"), weights_only=True)
     torch.save({name: tensor.half() for name, tensor in tensors.items()}, tmp_path / "flow.pt")
     directory = ModelDirectory(tmp_path)
     read = read_flow_tensors(directory, FlowConfig.read(directory), CPU, torch.bfloat16)
@@ -107,7 +107,7 @@ def test_a_narrow_estimator_stays_near_the_wide_one() -> None:
     voice, tokens = VoicePrompt(torch.arange(10), torch.zeros(20, 80), torch.ones(192)), torch.arange(15)
     mels = []
     for dtype in (torch.float32, torch.bfloat16):
-        flow = load_flow(TINY, CPU, dtype)
+        flow = load_flow(BUNDLE, CPU, dtype)
         state = flow.start(voice)
         mels.append(flow.blocks([state], [torch.cat((voice.tokens, tokens))], [tokens[:0]])[0])
         kept = [block for past in (state.encoder, *state.steps) for pair in past.attentions for block in pair]
@@ -122,7 +122,7 @@ def test_the_published_sizes_cost_what_the_documentation_says() -> None:
 
 
 def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
-    shutil.copytree(TINY.path, tmp_path / "model")
+    shutil.copytree(BUNDLE.path, tmp_path / "model")
     plain = load_flow(ModelDirectory(tmp_path / "model"), CPU)
     yaml = tmp_path / "model" / "cosyvoice2.yaml"
     yaml.write_text(yaml.read_text().replace("spk_emb_dim: 80\n", "spk_emb_dim: 80\n        temperature: 0.25\n"))
@@ -133,7 +133,7 @@ def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def flow() -> Flow:
-    return load_flow(TINY, CPU)
+    return load_flow(BUNDLE, CPU)
 
 
 def voice(mel: float = 0.0) -> VoicePrompt:

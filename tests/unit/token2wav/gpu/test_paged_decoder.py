@@ -4,7 +4,6 @@ sample identifies the tokens that it depends on.
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -30,9 +29,9 @@ from services.token2wav.scheduling.next_step import NextStep
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
+from tests.stacks.up_process import TINY
 
 HOLD_BACK = 20
-TINY = Path(__file__).parents[3] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:
@@ -183,8 +182,7 @@ def test_every_stream_gets_its_own_samples_and_gives_all_back(hop: int) -> None:
     setup = Setup(pages=200)
     lengths = [(0, 25), (87, 60), (30, 1), (24, 26), (50, 101), (3, 22), (130, 40)]
     states = [setup.start(prompt, seed=at) for at, (prompt, _) in enumerate(lengths)]
-    tokens = [some(count, 100 + at) for at, (_, count) in enumerate(lengths)]
-    setup.check(states, tokens, hop)
+    setup.check(states, [some(count, 100 + at) for at, (_, count) in enumerate(lengths)], hop)
     assert setup.decoder._pages.free < 199
     del states
     assert setup.all_back
@@ -352,8 +350,7 @@ def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() ->
     setup.decoder.step([StepInput(state, some(30, at), 75, False) for at, state in enumerate(states)])
     assert [state.bytes for state in states] == [1500, 1500]
     setup.decoder.step([StepInput(state, some(30, at), 100, False) for at, state in enumerate(states)])
-    assert [state.bytes for state in states] == [2500, 2500]
-    assert setup.decoder._pages.free == 39 - 5
+    assert ([state.bytes for state in states], setup.decoder._pages.free) == ([2500, 2500], 39 - 5)
 
 
 def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
@@ -383,8 +380,7 @@ def begun(setup: Setup, schedule: Schedule, reserved: int = 0, seed: int = 1) ->
 def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
     """The cost of a step is recorded by the number of blocks in it."""
     setup = Setup(pages=4, prompt_pages=0)
-    budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=0))
-    step = NextStep(StepCosts(), budget, batches=True)
+    step = NextStep(StepCosts(), Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=0)), batches=True)
     slot, counted = begun(setup, Schedule(0, 1, (25,))), []
     slot.tokens = some(200, 1)
     for _ in range(5):

@@ -88,8 +88,7 @@ async def test_closing_during_a_step_ends_every_stream_and_gives_all_back() -> N
 
 
 def voice(prompt: int, seed: int, key: str = "") -> Voice:
-    mel = np.zeros((2 * prompt, 80), np.float32)
-    return Voice(some(prompt, seed), mel, np.ones(192, np.float32), key)
+    return Voice(some(prompt, seed), np.zeros((2 * prompt, 80), np.float32), np.ones(192, np.float32), key)
 
 
 async def listen(batcher: Batcher, spoken: Voice, tokens: list[int], hang_up: int | None = None) -> bytes:
@@ -126,8 +125,7 @@ async def test_random_hang_ups_change_no_other_stream(pages: int) -> None:
                 )
             )
     for (prompt, _, count, stop), heard in zip(calls, ends, strict=True):
-        ids = SimpleNamespace(prompt=some(prompt, prompt))
-        whole = to_pcm(np.float32(SCALE) * wanted(ids, some(count, count)))  # type: ignore[arg-type]
+        whole = to_pcm(np.float32(SCALE) * wanted(SimpleNamespace(prompt=some(prompt, prompt)), some(count, count)))  # type: ignore[arg-type]
         assert heard == whole if stop is None else whole.startswith(heard)
     assert setup.all_back
     assert (setup.decoder.recomputed > 0) == (pages == 12)

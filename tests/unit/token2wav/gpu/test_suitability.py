@@ -42,8 +42,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def fails_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> str:
     """The paged engine fails while its kernels are compiled."""
     pytest.importorskip("triton")
-    load_paged = kernels_compile()(Mock(side_effect=error))
-    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(load_paged=load_paged))
+    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(load_paged=kernels_compile()(Mock(side_effect=error))))
     return "cuda"
 
 

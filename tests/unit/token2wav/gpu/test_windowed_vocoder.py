@@ -5,7 +5,6 @@ half precision.
 
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +21,10 @@ from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render, WindowShape, batches
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import VocoderConfig, expected_tensors, read_config
+from tests.stacks.up_process import TINY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 CPU = torch.device("cpu")
-TINY = Path(__file__).parents[3] / "golden" / "tiny"
 SEED, SENTENCE = 0xFEDCBA9876543210, 7
 LENGTHS = (3, 24)
 
@@ -120,8 +119,7 @@ def test_small_weights_lose_nothing_to_half_precision() -> None:
     weight = torch.randn(5, 7, 3) * torch.logspace(-9, 0, 5)[:, None, None]
     layer = Convolution([weight], [torch.zeros(5)], [1], [0], torch.float16)
     found = (layer.weight.float() * layer.scale[None, :, None])[:, :5, :7].permute(1, 2, 0)
-    relative = (found - weight).norm(dim=(1, 2)) / weight.norm(dim=(1, 2))
-    assert float(relative.max()) < 5e-4
+    assert float(((found - weight).norm(dim=(1, 2)) / weight.norm(dim=(1, 2))).max()) < 5e-4
 
 
 @pytest.mark.parametrize("frames", [1, 10, 50])
@@ -139,7 +137,6 @@ def test_short_windows_go_by_themselves_where_that_is_less_work() -> None:
     buckets = (1, 2, 4, 8, 16, 32)
     assert batches([6], (10, 50), buckets) == [(10, [0])]
     assert batches([50, 6], (10, 50), buckets) == [(50, [0, 1])]
-    many = [6] * 30 + [50] * 30
-    assert batches(many, (10, 50), buckets) == [(10, list(range(30))), (50, list(range(30, 60)))]
+    assert batches([6] * 30 + [50] * 30, (10, 50), buckets) == [(10, list(range(30))), (50, list(range(30, 60)))]
     assert batches([50] * 40, (10, 50), buckets) == [(50, list(range(32))), (50, list(range(32, 40)))]
     assert batches([50] * 15 + [6], (10, 50), buckets) == [(50, list(range(16)))]

@@ -87,8 +87,7 @@ def test_a_second_attempt_of_the_first_is_what_the_second_follows(batcher: Batch
 def test_a_request_has_one_place_for_both_its_sentences(batcher: Batcher) -> None:
     opened(batcher, sentence(0, utterance=1))
     opened(batcher, sentence(0, utterance=2))
-    second = opened(batcher, sentence(1, utterance=1))
-    assert second.follows is not None
+    assert opened(batcher, sentence(1, utterance=1)).follows is not None
     with pytest.raises(Overloaded, match="all 2 streams"):
         opened(batcher, sentence(0, utterance=3))
 

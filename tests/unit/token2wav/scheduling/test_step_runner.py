@@ -95,8 +95,7 @@ def test_a_step_of_unknown_size_is_guessed_from_its_neighbours() -> None:
     for seconds in (0.9, 0.010, 0.011, 0.012):
         seen.add(2, seconds)
     assert seen.typical(2) == seen.typical(1) == 0.012
-    assert seen.typical(16) == pytest.approx(0.012 * 1.4**3)
-    assert seen.slow(2) == 0.9
+    assert (seen.typical(16), seen.slow(2)) == (pytest.approx(0.012 * 1.4**3), 0.9)
     assert [bucket(blocks) for blocks in (1, 2, 3, 9, 32)] == [1, 2, 4, 16, 32]
 
 

@@ -19,7 +19,7 @@ from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.speaking import TINY
 
 MEL = torch.randn(80, 200, generator=torch.Generator().manual_seed(0))
 
@@ -28,8 +28,7 @@ def stretched(speed: float, frames: int, cuts: list[int]) -> Tensor:
     state = MelStretch(speed)
     borders = [0, *(min(frames, at) for at in accumulate(cuts)), frames]
     pieces = [MEL[:, begin:end] for begin, end in pairwise(borders)]
-    made = [state.step(piece, final=at == len(cuts)) for at, piece in enumerate(pieces)]
-    return torch.cat(made, dim=1)
+    return torch.cat([state.step(piece, final=at == len(cuts)) for at, piece in enumerate(pieces)], dim=1)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -64,8 +63,7 @@ def test_speed_one_is_untouched() -> None:
 
 
 def test_nothing_in_nothing_out() -> None:
-    assert stretched(1.7, 0, []).shape == (80, 0)
-    assert MelStretch.offline(MEL[:, :0], 1.7).shape == (80, 0)
+    assert (stretched(1.7, 0, []).shape, MelStretch.offline(MEL[:, :0], 1.7).shape) == ((80, 0), (80, 0))
 
 
 def test_memory_stays_small() -> None:
@@ -75,7 +73,7 @@ def test_memory_stays_small() -> None:
         assert state.bytes <= 80 * 4 * 4
 
 
-TINY = ModelDirectory(GOLDEN)
+BUNDLE = ModelDirectory(TINY)
 FRAMES, TOUCHED = 44, 22
 CPU = torch.device("cpu")
 HUGE = 1e12  # at the rim of the field an ordinary change drowns in the rounding of float64
@@ -83,12 +81,12 @@ HUGE = 1e12  # at the rim of the field an ordinary change drowns in the rounding
 
 @pytest.fixture(scope="module")
 def config() -> VocoderConfig:
-    return read_config(TINY)
+    return read_config(BUNDLE)
 
 
 @pytest.fixture(scope="module")
 def vocoder(config: VocoderConfig) -> Vocoder:
-    return Vocoder(config, {name: tensor.double() for name, tensor in load_weights(TINY, config).items()}, CPU)
+    return Vocoder(config, {name: tensor.double() for name, tensor in load_weights(BUNDLE, config).items()}, CPU)
 
 
 def noise(*shape: int) -> Tensor:

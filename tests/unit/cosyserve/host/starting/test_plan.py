@@ -52,8 +52,7 @@ def steps(configuration: Configuration, found: Machine, environ: dict[str, str])
 
 
 def test_names_are_those_of_the_service() -> None:
-    assert keys.COMPONENTS == PARTS
-    assert keys.GRAPHS == "token2wav.graphs"
+    assert (keys.COMPONENTS, keys.GRAPHS) == (PARTS, "token2wav.graphs")
     assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
     assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
 
@@ -87,10 +86,9 @@ def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp
     assert told.environ["COSYSERVE_TOKEN2WAV_ENGINE_PRECISION"] == "fp16"
     assert told.environ["COSYSERVE_LLM_CONVERTED"] == str(converted_directory(MODEL, "vllm", environ))
     assert sum("measured to be faster here" in line for line in told.why) == 2
-    mine = make_plan(
+    assert make_plan(
         compiled, found, MODEL, forced=False, environ=environ | {"COSYSERVE_LLM_BACKEND": "torch"}, noted=noted
-    )
-    assert mine.backends == {"llm": "torch", "token2wav": "tensorrt"}
+    ).backends == {"llm": "torch", "token2wav": "tensorrt"}
     assert make_plan(compiled, found, MODEL, forced=True, environ=environ, noted=noted).backends == compiled.backends
     assert (
         make_plan(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends
@@ -243,8 +241,7 @@ def test_what_cannot_run_is_refused_with_the_reason(name: str, found: Machine, r
 @pytest.mark.parametrize("memory", [3_072, 8_188, 81_559])
 def test_the_services_take_every_setting(name: str, memory: int) -> None:
     configuration = BY_NAME[name]
-    found = machine(gpu(memory), **LIBRARIES, **TENSORRT)
-    environ = configuration.settings(found, 2_500 << 20).environ | {
+    environ = configuration.settings(machine(gpu(memory), **LIBRARIES, **TENSORRT), 2_500 << 20).environ | {
         f"COSYSERVE_{service}_{variable}": value
         for service in ("LLM", "TOKEN2WAV")
         for variable, value in (

@@ -54,7 +54,6 @@ async def test_what_a_killed_service_had_started_ends_with_it(service: Child) ->
 
 
 async def test_the_parents_end_is_the_end_of_all(service: Child) -> None:
-    assert service.process.stdin is not None
     service.process.stdin.close()
     await service.process.wait()
     while not is_empty(service.process.pid):
@@ -115,8 +114,7 @@ async def test_a_status_that_the_process_sends_is_an_answer(code: grpc.StatusCod
 
 async def test_a_status_that_a_process_sends_before_it_freezes_begins_the_silence() -> None:
     loop = asyncio.get_running_loop()
-    health = Health(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, None)
-    async with answering(health) as address:
+    async with answering(Health(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, None)) as address:
         begin = loop.time()
         assert await asyncio.wait_for(until_silent(address, 60), 20) == "gave no health answer for 0.8 s"
         assert loop.time() - begin > 0.2 + 0.55
@@ -134,8 +132,7 @@ async def test_a_port_that_is_not_read() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
-        address = f"127.0.0.1:{held.getsockname()[1]}"
-        assert "no health answer" in await asyncio.wait_for(until_silent(address, 60), 20)
+        assert "no health answer" in await asyncio.wait_for(until_silent(f"127.0.0.1:{held.getsockname()[1]}", 60), 20)
 
 
 async def test_one_that_drains_is_given_its_time() -> None:

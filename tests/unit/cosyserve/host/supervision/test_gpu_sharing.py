@@ -38,9 +38,8 @@ def make_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlaces:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def places(way: str = "starts", devices: tuple[str, str] = ("cuda", "cuda"), **more: str) -> list[ProcessSpec]:
-        path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
         everyone = {
-            "PATH": path,
+            "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "FAKE_MPS": way,
             "FAKE_MPS_CALLS": str(tmp_path / "calls"),
             "CUDA_VISIBLE_DEVICES": "0",
@@ -91,11 +90,10 @@ async def test_engines_on_one_gpu_get_a_daemon_of_their_own(
 ) -> None:
     async with shared_gpu(make_places(), "auto", lines.append) as places:
         pipes = places[1].environ["CUDA_MPS_PIPE_DIRECTORY"]
-        mine = {
+        assert {
             place.service: (place.environ.get("CUDA_MPS_PIPE_DIRECTORY"), place.environ.get("CUDA_MPS_CLIENT_PRIORITY"))
             for place in places
-        }
-        assert mine == {"llm": (pipes, "0"), "token2wav": (pipes, "1"), "frontend": NEITHER, "orchestrator": NEITHER}
+        } == {"llm": (pipes, "0"), "token2wav": (pipes, "1"), "frontend": NEITHER, "orchestrator": NEITHER}
         daemon = _daemon(pipes)
         assert Path(pipes).parent.stat().st_mode & 0o77 == 0
     assert lines == ["llm.0, token2wav.0 run on one GPU at the same time, through an MPS daemon of their own"]
@@ -305,7 +303,6 @@ asyncio.run(hold())
 def test_no_daemon_outlives_a_killed_stack(make_places: MakePlaces) -> None:
     environ = {**os.environ, **make_places()[0].environ}
     with subprocess.Popen([sys.executable, "-c", _HOLDER], env=environ, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         pipes = holder.stdout.readline().strip()
         daemon = _daemon(pipes)
         keepers = psutil.Process(holder.pid).children()
@@ -324,8 +321,6 @@ def test_signals_end_no_daemon_that_the_stack_still_needs(make_places: MakePlace
         str(tmp_path / "bin" / "nvidia-cuda-mps-control"),
     ]
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
-        assert keeper.stdin is not None
-        assert keeper.stdout is not None
         daemon = _daemon(json.loads(keeper.stdout.readline())["pipes"])
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             keeper.send_signal(number)

@@ -3,7 +3,6 @@ starts.
 """
 
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from cosyserve.commands.terminal.arguments import devices, ports
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import layout as module
 from cosyserve.host.supervision.layout import ProcessSpec, _bind_error, free_ports, lay_out
+from tests.stacks.up_process import DEMO
 
-MODEL = Path(__file__).parents[5] / "models" / "demo"
 LISTEN = "127.0.0.1:0"
 
 
@@ -26,7 +25,7 @@ def _four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def laid(
     replicas: dict[str, int] | None = None, environ: dict[str, str] | None = None, listen: str = LISTEN, **how: Any
 ) -> list[ProcessSpec]:
-    return lay_out(MODEL, listen, replicas or {}, None, how.pop("device", None), 1.0, environ or {}, **how)
+    return lay_out(DEMO, listen, replicas or {}, None, how.pop("device", None), 1.0, environ or {}, **how)
 
 
 def seen(places: list[ProcessSpec]) -> dict[str, tuple[str | None, str | None]]:
@@ -41,8 +40,7 @@ def seen(places: list[ProcessSpec]) -> dict[str, tuple[str | None, str | None]]:
 
 
 def test_each_replica_sees_its_own_gpu_and_there_are_as_many_as_devices() -> None:
-    found = seen(laid(devices=devices("token2wav=cuda:0,cuda:3,cpu, llm=cuda:1"), device="cuda"))
-    assert found == {
+    assert seen(laid(devices=devices("token2wav=cuda:0,cuda:3,cpu, llm=cuda:1"), device="cuda")) == {
         "frontend.0": (None, None),
         "llm.0": ("cuda", "1"),
         "token2wav.0": ("cuda", "0"),
@@ -90,8 +88,7 @@ def test_stages_listen_where_they_are_told() -> None:
     first = next(
         port for port in free_ports(200) if not any(_bind_error("127.0.0.1", port + step) for step in range(6))
     )
-    told = ports(f"frontend={first},token2wav={first + 1},{first + 3}")
-    places = laid({"token2wav": 3}, ports=told)
+    places = laid({"token2wav": 3}, ports=ports(f"frontend={first},token2wav={first + 1},{first + 3}"))
     found = {place.label: place.port for place in places}
     assert (found["frontend.0"], found["token2wav.0"], found["token2wav.1"], found["token2wav.2"]) == (
         first,

@@ -64,8 +64,7 @@ async def reports_of(monkeypatch: pytest.MonkeyPatch, *lives: tuple[float, float
     """What a stack of one such process reports until it gives up."""
     monkeypatch.setattr(FakeChild, "lives", lives)
     reports: list[str] = []
-    place = ProcessSpec("llm", 0, "127.0.0.1:1", {})
-    stack = LocalDeployment([place], 0.0, lambda _: None, reports.append)
+    stack = LocalDeployment([ProcessSpec("llm", 0, "127.0.0.1:1", {})], 0.0, lambda _: None, reports.append)
     await stack.start()
     try:
         with pytest.raises(DeploymentFailed, match="5 restarts did not help"):
