@@ -159,7 +159,7 @@ class Outcome:
 
     @property
     def longest_underrun_seconds(self) -> float:
-        return max((seconds for one in self.heard for seconds in one.dry), default=0.0)
+        return max((stall.seconds for one in self.heard for stall in one.dry), default=0.0)
 
 
 def back_off(error: Exception) -> float:

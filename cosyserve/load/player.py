@@ -18,10 +18,21 @@ BYTES_PER_SAMPLE = 2
 Play = Callable[[bytes], Awaitable[None]]
 
 
-class _Played:
-    """dry: for how many seconds a player had nothing left, each time."""
+@dataclass(frozen=True)
+class Stall:
+    """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio
+    that it has played by then.
+    """
 
-    dry: Sequence[float]
+    piece: int
+    at: float
+    seconds: float
+
+
+class _Played:
+    """dry: when and for how long a player had nothing left."""
+
+    dry: Sequence[Stall]
 
     @property
     def gaps(self) -> int:
@@ -31,7 +42,7 @@ class _Played:
     @property
     def stalls(self) -> float:
         """For how many seconds, all in all."""
-        return sum(self.dry)
+        return sum(stall.seconds for stall in self.dry)
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Heard(_Played):
     header: Header
     summary: Summary
     first_audible: float | None = None
-    dry: tuple[float, ...] = ()
+    dry: tuple[Stall, ...] = ()
 
     @property
     def left(self) -> float:
@@ -91,7 +102,8 @@ class Player(_Played):
     def __init__(self, buffer_seconds: float = 0.0) -> None:
         self._buffer = buffer_seconds
         self.first_sound: float | None = None
-        self.dry: list[float] = []
+        self.dry: list[Stall] = []
+        self.pieces = 0
         self.audio = 0.0
         self._dry_at = 0.0
 
@@ -101,7 +113,8 @@ class Player(_Played):
             self.first_sound = now
             self._dry_at = now + self._buffer
         elif (gap := now - self._dry_at) > LEAST_GAP_SECONDS:
-            self.dry.append(gap)
+            self.dry.append(Stall(self.pieces, self.audio, gap))
+        self.pieces += 1
         self._dry_at = max(self._dry_at, now) + seconds
         self.audio += seconds
 

@@ -16,7 +16,7 @@ from bench.reports.serving_report import Level, level, read_json, row, write_jso
 from cosyserve.client import Encoding
 from cosyserve.client.types import STAGES, Header, Summary
 from cosyserve.load.measurement import Outcome, Refusal, closed_loop, poisson
-from cosyserve.load.player import Heard, Player
+from cosyserve.load.player import Heard, Player, Stall
 
 NONE = dict.fromkeys(STAGES, 0.0)
 HEADER = Header(7, "demo", Encoding.LINEAR16, 24_000, "continuous", "")
@@ -24,7 +24,7 @@ HEADER = Header(7, "demo", Encoding.LINEAR16, 24_000, "continuous", "")
 
 def heard(first: float, gaps: int = 0, stalls: float = 0.0) -> Heard:
     summary = Summary(2.0, 100.0, 0.1, 1, 50, 0, False, {**NONE, "flow": 20.0}, NONE)
-    return Heard(first, 1.0, 2.0, HEADER, summary, dry=(stalls,) * gaps)
+    return Heard(first, 1.0, 2.0, HEADER, summary, dry=(Stall(1, 0.5, stalls),) * gaps)
 
 
 @pytest.mark.parametrize(
