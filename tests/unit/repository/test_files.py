@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-GENERATED = "cosyserve/v1/"
+GENERATED = ("cosyserve/v1/", "cosyserve/foreign/")
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "manager", "base"}
 # Written in halves, for this file is searched too.
 FORBIDDEN_TEXT = re.compile("|".join(["/work" + "/", "\\.\\./" + "shared/", "/tmp/" + "brief", "gpu" + "-lease"]))
