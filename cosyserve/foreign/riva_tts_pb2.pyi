@@ -159,8 +159,8 @@ class SynthesizeSpeechRequest(google.protobuf.message.Message):
     """The text, plain or SSML. In SynthesizeOnline the next part of it: whole words."""
     language_code: builtins.str
     """BCP-47 tag of the language in which the text is read, and of the voice if none is named.
-    `en-US`, which clients send when nobody has chosen a language, and nothing leave the reading to
-    the script of the text.
+    Default (empty), and with `en-US`, the default of clients: the script of the text decides how
+    it is read. Not a tag: INVALID_ARGUMENT. Another language than that of the voice: a warning.
     """
     encoding: cosyserve.foreign.riva_pb2.AudioEncoding.ValueType
     """Encoding of the audio."""

@@ -28,12 +28,13 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tools.clients", description="Try foreign clients against a stack of their own."
     )
     add_model(options)
+    names = list(dict.fromkeys(script.name for script in (*CLIENTS, *EXAMPLES)))
     options.add_argument(
         "--only",
         action="append",
-        choices=[script.name for script in (*CLIENTS, *EXAMPLES)],
+        choices=names,
         metavar="NAME",
-        help=f"repeatable: {', '.join(script.name for script in (*CLIENTS, *EXAMPLES))}",
+        help=f"repeatable: {', '.join(names)}",
     )
     options.add_argument("--page", type=Path, metavar="FILE", help="page that gets the table, unless --only is given")
     options.add_argument(

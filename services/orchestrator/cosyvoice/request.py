@@ -43,12 +43,12 @@ async def translated(request: cosyvoice.Request, service: NativeService, context
         prompt = voice_pb2.PromptRecording(audio=_file(kind, cross.prompt_audio))
         return pb.SynthesizeRequest(text=cross.tts_text, prompt=prompt, prompt_mode=pb.PROMPT_MODE_CROSS_LINGUAL)
     if kind == "instruct_request":
-        told = request.instruct_request
-        instruction = told.instruct_text.strip().removesuffix(_END_OF_PROMPT).strip()
+        instruct = request.instruct_request
+        instruction = instruct.instruct_text.strip().removesuffix(_END_OF_PROMPT).strip()
         if not instruction:
             raise InvalidRequest("instruct_request.instruct_text is empty, allowed are 1 to 500 characters")
-        voice = await _voice(told.spk_id, service, context)
-        return pb.SynthesizeRequest(text=told.tts_text, voice=voice, instruction=instruction)
+        voice = await _voice(instruct.spk_id, service, context)
+        return pb.SynthesizeRequest(text=instruct.tts_text, voice=voice, instruction=instruction)
     raise InvalidRequest(
         "the request carries nothing; expected sft_request, zero_shot_request, cross_lingual_request or "
         "instruct_request"

@@ -31,8 +31,9 @@ def first_of(voices: Voices, sex: str) -> str:
 
 
 def speaking(voices: Voices, language: str) -> list[voice_pb2.VoiceSummary]:
-    """The voices of this language (BCP-47 tag), the default one first."""
-    found = [voice for voice in voices if primary(voice.language_code) == primary(language)]
+    """The voices of this language (BCP-47 tag), the default one first; none for an empty tag."""
+    wanted = primary(language)
+    found = [voice for voice in voices if wanted and primary(voice.language_code) == wanted]
     return sorted(found, key=lambda voice: not voice.is_default)
 
 

@@ -29,8 +29,8 @@ def audio_format(request: riva.SynthesizeSpeechRequest) -> audio_pb2.AudioFormat
     if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise InvalidRequest(f"sample_rate_hz is {rate}, allowed are {_LOWEST_RATE} to {_HIGHEST_RATE}")
     if request.encoding == riva_pb2.OGGOPUS:
-        # Opus is decoded at 48 kHz, whatever the rate of its samples was; clients ask for 22050
-        # unless told otherwise, a rate that its encoders do not take.
+        # Opus is decoded at 48 kHz, whatever the rate of its samples was; the default rate of
+        # clients is 22050, which its encoders do not take.
         rate = next(known for known in _OPUS_RATES if known >= rate)
     elif request.encoding == riva_pb2.FLAC:
         try:

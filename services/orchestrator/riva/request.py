@@ -28,7 +28,7 @@ async def translated(request: riva.SynthesizeSpeechRequest, service: NativeServi
     native = setup.request
     native.audio_format.CopyFrom(audio_format(request))
     native.pronunciations.update(pronunciations(request.custom_dictionary))
-    # Clients send it for every text unless told otherwise; the script of the text says more.
+    # The default of clients, for a text in any language: the script of the text says more.
     if request.language_code != DEFAULT_LANGUAGE:
         native.language_code = request.language_code
     if request.HasField("zero_shot_data"):

@@ -10,9 +10,10 @@ from services.orchestrator.foreign.voices import FEMALE, MALE, Voices, first_of,
 MODEL = "cosyserve"
 """Name of the model, and what stands before the id in the full name of a voice."""
 DEFAULT_LANGUAGE = "en-US"
-"""What clients send when nobody has chosen a language."""
+"""What clients send unless a language is chosen."""
 UNDETERMINED = "und"
-_NVIDIA = re.compile(r"(Magpie-[A-Za-z]+|[A-Z][a-z]+-[A-Z]{2}(-[A-Za-z]+)*)[.-](?P<rest>[A-Za-z0-9.-]+)")
+_LANGUAGES = "English|French|German|Hindi|Italian|Japanese|Korean|Mandarin|Portuguese|Spanish|Vietnamese"
+_NVIDIA = re.compile(rf"(Magpie-|({_LANGUAGES})-[A-Z]{{2}}[.-])[A-Za-z0-9.-]+")
 _LOCALE = re.compile(r"(?P<language>[A-Z]{2})-[A-Z]{2}")
 _SPEAKERS = {"aria": FEMALE, "mia": FEMALE, "sofia": FEMALE, "jason": MALE, "leo": MALE, "ray": MALE, "diego": MALE}
 _SEX = {"female": FEMALE, "male": MALE}
@@ -36,13 +37,11 @@ def voice_of(name: str, language: str, voices: Voices) -> str:
     """
     if any(voice.id == name for voice in voices):
         return name
-    named = _NVIDIA.fullmatch(name)
     locale = _LOCALE.search(name)
     spoken = speaking(voices, locale["language"] if locale else language)
-    sex = _sex_of(named["rest"]) if named else ""
-    if sex and (found := first_of(spoken, sex) or first_of(voices, sex)):
-        return found
-    return spoken[0].id if spoken else ""
+    sex = _sex_of(name)
+    of_that_sex = (first_of(spoken, sex) or first_of(voices, sex)) if sex else ""
+    return of_that_sex or (spoken[0].id if spoken else "")
 
 
 def mismatch(voice_id: str, language: str, voices: Voices) -> str | None:
@@ -76,8 +75,8 @@ def configurations(voices: Voices) -> list[riva.RivaSynthesisConfigResponse.Conf
     ]
 
 
-def _sex_of(rest: str) -> str:
-    """By the segments of a name behind its model, as of `EN-US.Aria.Calm`; empty if unknown."""
-    segments = [part.lower() for part in re.split(r"[.-]", rest)]
+def _sex_of(name: str) -> str:
+    """By a segment of the name, such as `Female` or `Aria`; empty if unknown."""
+    segments = [part.lower() for part in re.split(r"[.-]", name)]
     known = _SPEAKERS | _SEX
     return next((known[segment] for segment in segments if segment in known), "")
