@@ -127,7 +127,7 @@ def test_files_stay_as_they_are(data: riva.ZeroShotData) -> None:
         (riva.ZeroShotData(audio_prompt=b"1", encoding=77), "encoding is 77"),
         (
             riva.ZeroShotData(audio_prompt=b"123", encoding=riva_pb2.LINEAR_PCM, sample_rate_hz=16_000),
-            "has 3 bytes, expected whole 16-bit samples",
+            "audio_prompt has 3 bytes, expected whole 16-bit samples",
         ),
         (
             riva.ZeroShotData(audio_prompt=b"12", encoding=riva_pb2.MULAW, sample_rate_hz=8_000),
