@@ -91,6 +91,9 @@ async def doors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
     engines.
     """
     caplog.set_level(logging.DEBUG)
+    # At DEBUG grpcio logs while it holds the lock that its finalizers take. One that the garbage
+    # collector runs in a thread that is just logging would stop both threads for ever.
+    caplog.set_level(logging.INFO, "grpc._cython")
     tokens = FakeBackend(LlmSettings(listen=HERE, backend="fake"))
     sound = load_backend("fake", EngineSettings())
     batcher = Batcher(sound.decoders, Limits(max_streams=32, state_bytes=1 << 30))
