@@ -23,7 +23,9 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 VLLM := build/vllm
 SCHEMATHESIS := build/schemathesis
-PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
+# Our own contract, and those of other servers whose clients are served.
+PACKAGES := cosyserve/v1 cosyserve/foreign
+PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
@@ -34,7 +36,7 @@ help: ## Show the targets
 
 setup: $(VENV)/.dev ## Create .venv with every service on the CPU and the developer's tools
 
-protos: $(PROTOS_VENV)/.ready ## Regenerate cosyserve/v1 from protos/
+protos: $(PROTOS_VENV)/.ready ## Regenerate cosyserve/v1 and cosyserve/foreign from protos/
 	$(call generate,.)
 
 lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, generated code
@@ -46,10 +48,10 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	$(BIN)/buf breaking --against $(RELEASED)
 	$(BIN)/buf format --diff --exit-code
 	$(BIN)/hadolint Dockerfile
-	@rm -rf build/protos && mkdir -p build/protos/cosyserve/v1
+	@rm -rf build/protos && mkdir -p $(PACKAGES:%=build/protos/%)
 	@$(call generate,build/protos)
-	@touch build/protos/cosyserve/v1/__init__.py
-	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
+	@touch $(PACKAGES:%=build/protos/%/__init__.py)
+	for package in $(PACKAGES); do diff --recursive --exclude=__pycache__ build/protos/$$package $$package; done
 
 test: setup $(SCHEMATHESIS)/.ready ## Run the tests that need no GPU, without the slow ones, a file at a time to each core (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)

@@ -5,7 +5,7 @@ added files. So the servicer of grpcio answers, and each of our files in its ans
 that of `cosyserve/v1/descriptors.binpb`, which `make protos` writes with comments.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -23,12 +23,13 @@ Responses = AsyncIterator[reflection_pb2.ServerReflectionResponse]
 class CommentedReflection(reflection_pb2_grpc.ServerReflectionServicer):
     """As the servicer of grpcio, with the comments of the contract."""
 
-    def __init__(self, services: Iterable[str]) -> None:
-        """services: full names of the listed services."""
-        self._plain: Any = reflection.aio.ReflectionServicer(services)
+    def __init__(self, services: Callable[[], Iterable[str]]) -> None:
+        """services: returns the full names of the listed services."""
+        self._services = services
 
     async def ServerReflectionInfo(self, request_iterator: Requests, context: Any) -> Responses:
-        async for response in self._plain.ServerReflectionInfo(request_iterator, context):
+        plain: Any = reflection.aio.ReflectionServicer(self._services())
+        async for response in plain.ServerReflectionInfo(request_iterator, context):
             if response.HasField("file_descriptor_response"):
                 descriptors = response.file_descriptor_response.file_descriptor_proto
                 descriptors[:] = [
@@ -38,8 +39,8 @@ class CommentedReflection(reflection_pb2_grpc.ServerReflectionServicer):
             yield response
 
 
-def enable(services: Iterable[str], server: grpc.aio.Server) -> None:
-    """Add reflection of `services`, full names, to a server that has not started."""
+def enable(services: Callable[[], Iterable[str]], server: grpc.aio.Server) -> None:
+    """Add reflection of `services`, which returns full names, to a server that has not started."""
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(CommentedReflection(services), server)  # type: ignore[no-untyped-call]
 
 

@@ -132,16 +132,18 @@ class Service:
     """A running service: where it listens, its method table and its health."""
 
     def __init__(
-        self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Sequence[str]
+        self, names: list[str], port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Sequence[str]
     ) -> None:
         """Create it inside the event loop that serves. peers: networks whose hosts may start a
         warm-up.
         """
-        self.name = name
+        self.name = names[0]
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
+        self.names = names
+        """It, and further services that `load` adds: reflection lists them; their health is its."""
         self.port = port
         self.handlers = handlers
-        self.info = InfoServicer(name, peers)
+        self.info = InfoServicer(self.name, peers)
         """Servicer of InfoService; `load` sets its facts."""
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Set with the reason if the service cannot continue."""
@@ -150,9 +152,7 @@ class Service:
 
     def broken(self, reason: str) -> None:
         """Report that the engine is beyond repair: turn NOT_SERVING and let `serve` end the
-        process, so that a supervisor starts a new one.
-
-        May be called from any thread and more than once.
+        process, so that a supervisor starts a new one. From any thread, more than once, too.
         """
         self._loop.call_soon_threadsafe(self._give_up, reason)
 
@@ -164,7 +164,7 @@ class Service:
     async def set_serving(self, serving: bool) -> None:
         """Publish health for the service and for the whole server."""
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", self.name):
+        for name in ("", *self.names):
             await self._checks.set(name, status)
 
 
@@ -188,14 +188,14 @@ async def running(
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    reflection.enable((name, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    reflection.enable(lambda: (*service.names, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
         port = server.add_insecure_port(settings.listen)
     except RuntimeError as error:
         raise SettingsError(
             f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)"
         ) from error
-    service = Service(name, port, handlers, checks, settings.warm_up_from)
+    service = Service([name], port, handlers, checks, settings.warm_up_from)
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
     await server.start()

@@ -303,9 +303,9 @@ class AnalyzeSetup(google.protobuf.message.Message):
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Pronunciations: written form (1 to 64 characters, a letter or digit among them) to a
         respelling, or to phonemes between slashes where the model reads phonemes (1 to 200
-        characters). At most 200 entries. A form matches whole words, the longest form wins, and a form
-        with a capital letter is case-sensitive. They take precedence over the server's own
-        pronunciations. Otherwise: INVALID_ARGUMENT.
+        characters), `/ipa:.../` in the International Phonetic Alphabet. At most 200 entries. A form
+        matches whole words, the longest form wins, and a form with a capital letter is case-sensitive.
+        They take precedence over the server's own pronunciations. Otherwise: INVALID_ARGUMENT.
         """
 
     def __init__(

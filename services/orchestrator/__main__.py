@@ -12,6 +12,7 @@ from cosyserve.rpc.server import Close, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
+from services.orchestrator.adapters import serve_adapters
 from services.orchestrator.load_control.adaptive_limit import LimitUpdater
 from services.orchestrator.pipeline import Stages
 from services.orchestrator.servicer import SynthesisServicer
@@ -66,6 +67,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     )
     servicer = SynthesisServicer(stages, settings)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+    serve_adapters(service, servicer)
 
     asked = StageInfo(replica_sets)
     service.info.describe(

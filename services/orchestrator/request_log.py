@@ -43,6 +43,7 @@ FIGURES: ContextVar[Callable[[], Figures]] = ContextVar("figures of the request"
 """Returns the figures of the current call; it is called when the call is over. To be set in the
 task of the method: other tasks have a context of their own.
 """
+_LINE_IS_OWED: ContextVar[bool] = ContextVar("a method around this one writes the line", default=False)
 Servicer = TypeVar("Servicer")
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -50,13 +51,16 @@ Method = Callable[[Servicer, Request, Context], Awaitable[Answer]]
 
 
 def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Request, Answer]:
-    """Decorator of a method of the public service: each call writes its log line when it is
-    over.
+    """Decorator of a method of the public service: each call writes its log line when it is over.
+    One that an adapter calls leaves that to the adapter, whose methods are named with its
+    `log_prefix` in front.
     """
 
     @wraps(method)
     async def call(self: Servicer, request: Request, context: Context) -> Answer:
-        status = "OK"
+        if _LINE_IS_OWED.get():
+            return await method(self, request, context)
+        status, owed = "OK", _LINE_IS_OWED.set(True)
         FIGURES.set(Figures)
         try:
             return await method(self, request, context)
@@ -70,12 +74,13 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
                 status = "INTERNAL" if (ours := our_error(error)) is None else ours.code.name
             raise
         finally:
+            _LINE_IS_OWED.reset(owed)
             figures = FIGURES.get()()
             log.info(
                 "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
                 *(
                     _id_of(context),
-                    method.__name__,
+                    getattr(self, "log_prefix", "") + method.__name__,
                     figures.voice or "-",
                     figures.audio_seconds,
                     figures.first_byte,

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from cosyserve.errors import LONGEST_MESSAGE, InvalidRequest
+from cosyserve.foreign import cosyvoice_pb2, riva_tts_pb2
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
 from tests.pipeline.calling import TEXT, all_idle, hook, speak
 from tests.stacks.calls import all_of, refusal
@@ -21,7 +22,7 @@ from tests.stacks.scripted_stages import Stack, stack
 
 NO_MESSAGE = b"\xff\xff\xff caller's words"
 FILES = {
-    "orchestrator": (synthesis_pb2, info_pb2, health_pb2, reflection_pb2),
+    "orchestrator": (synthesis_pb2, info_pb2, riva_tts_pb2, cosyvoice_pb2, health_pb2, reflection_pb2),
     "frontend": (frontend_pb2, info_pb2),
     "llm": (llm_pb2,),
     "token2wav": (token2wav_pb2,),

@@ -28,12 +28,13 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tools.clients", description="Try foreign clients against a stack of their own."
     )
     add_model(options)
+    names = list(dict.fromkeys(script.name for script in (*CLIENTS, *EXAMPLES)))
     options.add_argument(
         "--only",
         action="append",
-        choices=[script.name for script in (*CLIENTS, *EXAMPLES)],
+        choices=names,
         metavar="NAME",
-        help=f"repeatable: {', '.join(script.name for script in (*CLIENTS, *EXAMPLES))}",
+        help=f"repeatable: {', '.join(names)}",
     )
     options.add_argument("--page", type=Path, metavar="FILE", help="page that gets the table, unless --only is given")
     options.add_argument(
@@ -77,7 +78,9 @@ async def _tried(only: Sequence[str] | None, running: Server) -> AsyncIterator[A
     for script in (*CLIENTS, *EXAMPLES):
         if only is None or script.name in only:
             print(f"trying {script.name}", file=sys.stderr, flush=True)
-            for attempt in await attempts(script, {"http": running.http, "wyoming": running.wyoming}):
+            for attempt in await attempts(
+                script, {"http": running.http, "wyoming": running.wyoming, "grpc": running.grpc}
+            ):
                 yield attempt
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from tools.clients.decoding import seconds_of
 from tools.clients.environments import NotInstalled, installed, python_of
-from tools.clients.roster import Script
+from tools.clients.roster import ROOT, Script
 
 OK = "ok"
 _SECONDS = 900
+_SHARED = ROOT / "tests" / "clients"
+"""What scripts share, for those in folders below."""
 _SHORTEST = 0.4
 """Seconds of sound in a file of an example."""
 
@@ -88,7 +90,7 @@ async def _run(
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
-        env={**plain, **(variables or {})},
+        env={**plain, "PYTHONPATH": str(_SHARED), **(variables or {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

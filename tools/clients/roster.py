@@ -50,11 +50,15 @@ LIVEKIT = Environment(
     "livekit", ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9", "livekit-plugins-elevenlabs==1.8.9")
 )
 # It asks for a protobuf below 7.
-PIPECAT = Environment("pipecat", ("pipecat-ai[openai,elevenlabs]==1.14.0",))
+PIPECAT = Environment("pipecat", ("pipecat-ai[openai,elevenlabs,nvidia]==1.14.0",))
 ELEVENLABS = Environment("elevenlabs", ("elevenlabs==2.78.0",))
 WEBSOCKETS = Environment("websockets", ("websockets==17.4",))
 REQUESTS = Environment("requests", ("requests==2.34.2",))
 WYOMING = Environment("wyoming", ("wyoming==1.10.2",))
+RIVA = Environment("riva", ("nvidia-riva-client==2.28.0",))
+# The last ones that send one request and no stream of them.
+RIVA_OF_ONE_REQUEST = Environment("riva-2.24", ("nvidia-riva-client==2.24.0",))
+GRPC = Environment("grpc", ("grpcio==1.85.1", "grpcio-tools==1.85.1", "protobuf==7.36.2"))
 
 CLIENTS = (
     Script("tests/clients/curl_calls.py"),
@@ -70,6 +74,11 @@ CLIENTS = (
     Script("tests/clients/vllm_omni_websocket.py", WEBSOCKETS),
     Script("tests/clients/wyoming_client.py", WYOMING, over=("wyoming", "http")),
     Script("tests/clients/jambonz_scripted.py", WEBSOCKETS),
+    Script("tests/clients/over_grpc/riva_client.py", RIVA_OF_ONE_REQUEST, over=("grpc", "http")),
+    Script("tests/clients/over_grpc/riva_client.py", RIVA, over=("grpc", "http")),
+    Script("tests/clients/over_grpc/pipecat_nvidia.py", PIPECAT, over=("grpc",)),
+    Script("tests/clients/over_grpc/cosyvoice_grpc.py", GRPC, over=("grpc", "http")),
+    Script("tests/clients/over_grpc/grpcurl_calls.py", over=("grpc",)),
 )
 EXAMPLES = (
     Script("examples/curl.sh", files=("it-works.mp3", "played.pcm")),

@@ -6,7 +6,8 @@ matches in any case. Where several forms match at one position, the longest is a
 long forms, the request's before the server's, then the case-sensitive one before the other.
 
 A replacement is not searched for further forms. It is either a respelling, which is read like any
-text, or, for a model that reads phonemes, phonemes between slashes: `/nˈIki/`.
+text, or, for a model that reads phonemes, phonemes between slashes: `/nˈIki/`, or as the
+International Phonetic Alphabet writes them: `/ipa:ˈnaɪki/`.
 """
 
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from cosyserve.errors import InvalidRequest
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.text.characters import speakable
+from services.frontend.tokenizers.phonemes.symbols import misaki_of
 
 MOST_OF_A_REQUEST = 200
 MOST_OF_A_SERVER = 20_000
@@ -24,7 +26,7 @@ LONGEST_WRITTEN = 64
 LONGEST_SPOKEN = 200
 _LETTER = re.compile("[0-9A-Za-z\u00c0-\u024f\u0300-\u036f\u0370-\u0e00\u1e00-\u1fff]")
 _GAP = re.compile(r"\s+|(?=[，、：])")
-_SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
+_SLASHED = re.compile(r"/(?P<ipa>ipa:)?(?P<phonemes>[^/]+)/")
 
 
 class Dictionary:
@@ -147,7 +149,12 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
         return spoken
     if is_phonemes is None:
         raise InvalidRequest(f"pronunciations[{written!r}] is phonemes, this model reads text: give a respelling")
-    if not all(is_phonemes(word) for word in slashed["phonemes"].split(" ")):
+    if slashed["ipa"]:
+        try:
+            spoken = f"/{misaki_of(slashed['phonemes'])}/"
+        except ValueError as error:
+            raise InvalidRequest(f"pronunciations[{written!r}]: {error}") from error
+    if not all(is_phonemes(word) for word in spoken.strip("/").split(" ")):
         raise InvalidRequest(
             f"pronunciations[{written!r}] is {spoken!r}; expected words of this model's phonemes divided by single "
             "blanks"

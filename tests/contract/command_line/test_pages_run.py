@@ -39,8 +39,15 @@ def run(command: str, endpoint: str, directory: Path) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.parametrize("command", commands("docs/protocol.md", "grpcurl"))
-def test_grpcurl_lines_of_the_protocol_page(command: str, endpoint: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        line
+        for page in ("docs/protocol.md", "docs/apis/riva.md", "docs/apis/cosyvoice.md")
+        for line in commands(page, "grpcurl")
+    ],
+)
+def test_grpcurl_lines_of_the_pages(command: str, endpoint: str, tmp_path: Path) -> None:
     answer = run(command, endpoint, tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip()

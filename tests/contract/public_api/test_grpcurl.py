@@ -45,8 +45,9 @@ def _health(address: str, service: str = "") -> str:
 
 def test_list_names_every_service_of_the_door(endpoint: str) -> None:
     listed = _grpcurl(endpoint, "list").stdout.split()
-    ours = ["cosyserve.v1.InfoService", "cosyserve.v1.SynthesisService"]
-    assert listed == [*ours, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
+    ours = ["cosyserve.v1.InfoService", "cosyserve.v1.SynthesisService", "cosyvoice.CosyVoice"]
+    grpcs = ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
+    assert listed == [*ours, *grpcs, "nvidia.riva.tts.RivaSpeechSynthesis"]
 
 
 def test_describe_shows_the_contract(endpoint: str) -> None:
@@ -60,6 +61,17 @@ def test_describe_shows_the_contract(endpoint: str) -> None:
     assert "// " in request
     for field in ("string text = 1;", "optional uint64 seed = 5;", "int64 start_sample = 9;"):
         assert field in request
+
+
+def test_describe_shows_the_contracts_of_other_servers(endpoint: str) -> None:
+    riva = _grpcurl(endpoint, "describe", "nvidia.riva.tts.RivaSpeechSynthesis").stdout
+    assert "rpc SynthesizeOnline ( stream .nvidia.riva.tts.SynthesizeSpeechRequest )" in riva
+    assert "// Lists the voices." in riva
+    assert (
+        ".nvidia.riva.AudioEncoding encoding = 3;"
+        in _grpcurl(endpoint, "describe", "nvidia.riva.tts.SynthesizeSpeechRequest").stdout
+    )
+    assert "instructRequest instruct_request = 4;" in _grpcurl(endpoint, "describe", "cosyvoice.Request").stdout
 
 
 async def test_its_audio_is_what_our_client_hears(endpoint: str) -> None:
@@ -84,7 +96,8 @@ def test_a_refusal_has_its_status_and_text(endpoint: str) -> None:
 
 
 def test_health_of_a_loaded_system_is_serving(endpoint: str) -> None:
-    assert _health(endpoint) == _health(endpoint, "cosyserve.v1.SynthesisService") == "SERVING"
+    services = ("", "cosyserve.v1.SynthesisService", "nvidia.riva.tts.RivaSpeechSynthesis", "cosyvoice.CosyVoice")
+    assert {_health(endpoint, service) for service in services} == {"SERVING"}
 
 
 @contextlib.asynccontextmanager

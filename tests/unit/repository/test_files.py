@@ -11,7 +11,7 @@ import pytest
 
 from tests.stacks.up_process import ROOT
 
-GENERATED = "cosyserve/v1/"
+GENERATED = ("cosyserve/v1/", "cosyserve/foreign/")
 FORBIDDEN_NAMES = {"utils", "common", "helpers", "manager", "base"}
 # Written in halves, for this file is searched too.
 FORBIDDEN_TEXT = re.compile("|".join(["/work" + "/", "\\.\\./" + "shared/", "/tmp/" + "brief", "gpu" + "-lease"]))

@@ -84,6 +84,23 @@ def test_phonemes_are_spoken_as_they_are(phonemes: PhonemeTokenizer) -> None:
         analyzer.reading("", allow_control_tokens=False, pronunciations={"Nike": "/xyz1/"})
 
 
+def test_phonemes_may_be_those_of_the_international_alphabet() -> None:
+    analyzer = models.analyzer(models.DEMO)
+
+    def text_of(spoken: str) -> str:
+        reading = analyzer.reading("", allow_control_tokens=False, pronunciations={"Nike": spoken})
+        (sentence,) = analyzer.sentences("Buy Nike shoes!", reading=reading)
+        return sentence.text
+
+    assert text_of("/ipa:ˈnaɪ.kiː/") == text_of("/nˈIki/") == "Buy /nˈIki/ shoes!"
+    for wrong, message in (
+        ("/ipa:ħ/", "is no symbol of English in IPA"),
+        ("/ipa: /", "words of this model's phonemes"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            text_of(wrong)
+
+
 def test_a_text_cannot_contain_phonemes_or_placeholders(phonemes: PhonemeTokenizer) -> None:
     analyzer = Analyzer(Normalizer(None), phonemes)
     plain = [sentence.token_ids for sentence in analyzer.sentences("ab cd")]

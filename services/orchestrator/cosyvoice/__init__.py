@@ -1,0 +1,1 @@
+"""The contract of CosyVoice's own gRPC server, translated to our own."""

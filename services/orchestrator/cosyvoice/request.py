@@ -1,0 +1,75 @@
+"""A request of CosyVoice's contract as one of ours."""
+
+from cosyserve.audio.wav import wav_header
+from cosyserve.errors import InvalidRequest
+from cosyserve.foreign import cosyvoice_pb2 as cosyvoice
+from cosyserve.v1 import synthesis_pb2 as pb
+from cosyserve.v1 import voice_pb2
+from services.orchestrator.foreign.native_call import Context, NativeService
+from services.orchestrator.foreign.voices import FEMALE, MALE, all_voices, first_of
+
+SPEAKERS = {
+    "中文女": FEMALE,
+    "中文男": MALE,
+    "英文女": FEMALE,
+    "英文男": MALE,
+    "日语男": MALE,
+    "粤语女": FEMALE,
+    "韩语女": FEMALE,
+}
+"""Names of the speakers of CosyVoice-300M-SFT, which CosyVoice's client asks for."""
+_PROMPT_RATE = 16_000
+_FILES = (b"RIFF", b"fLaC", b"OggS", b"ID3")
+_END_OF_PROMPT = "<|endofprompt|>"
+"""Callers of the reference append it to an instruction; our service appends it itself."""
+
+
+async def translated(request: cosyvoice.Request, service: NativeService, context: Context) -> pb.SynthesizeRequest:
+    """Raises InvalidRequest, and what listing the voices raises."""
+    kind = request.WhichOneof("RequestPayload")
+    if kind == "sft_request":
+        sft = request.sft_request
+        return pb.SynthesizeRequest(text=sft.tts_text, voice=await _voice(sft.spk_id, service, context))
+    if kind == "zero_shot_request":
+        zero_shot = request.zero_shot_request
+        if not zero_shot.prompt_text.strip():
+            raise InvalidRequest(
+                "zero_shot_request.prompt_text is empty; expected the transcript of prompt_audio, 1 to 1000 characters"
+            )
+        prompt = voice_pb2.PromptRecording(audio=_file(kind, zero_shot.prompt_audio), transcript=zero_shot.prompt_text)
+        return pb.SynthesizeRequest(text=zero_shot.tts_text, prompt=prompt, prompt_mode=pb.PROMPT_MODE_ZERO_SHOT)
+    if kind == "cross_lingual_request":
+        cross = request.cross_lingual_request
+        prompt = voice_pb2.PromptRecording(audio=_file(kind, cross.prompt_audio))
+        return pb.SynthesizeRequest(text=cross.tts_text, prompt=prompt, prompt_mode=pb.PROMPT_MODE_CROSS_LINGUAL)
+    if kind == "instruct_request":
+        instruct = request.instruct_request
+        instruction = instruct.instruct_text.strip().removesuffix(_END_OF_PROMPT).strip()
+        if not instruction:
+            raise InvalidRequest("instruct_request.instruct_text is empty, allowed are 1 to 500 characters")
+        voice = await _voice(instruct.spk_id, service, context)
+        return pb.SynthesizeRequest(text=instruct.tts_text, voice=voice, instruction=instruction)
+    raise InvalidRequest(
+        "the request carries nothing; expected sft_request, zero_shot_request, cross_lingual_request or "
+        "instruct_request"
+    )
+
+
+async def _voice(speaker: str, service: NativeService, context: Context) -> str:
+    """A name of CosyVoice's that no voice has is the first voice of that sex."""
+    sex = SPEAKERS.get(speaker)
+    if sex is None:
+        return speaker
+    voices = await all_voices(service, context)
+    return speaker if any(voice.id == speaker for voice in voices) else first_of(voices, sex)
+
+
+def _file(kind: str, audio: bytes) -> bytes:
+    """The recording as a file: CosyVoice's client sends samples without a header."""
+    if not audio:
+        raise InvalidRequest(f"{kind}.prompt_audio is empty, expected 1 to 30 s of 16-bit samples at {_PROMPT_RATE} Hz")
+    if audio.startswith(_FILES):
+        return audio
+    if len(audio) % 2:
+        raise InvalidRequest(f"{kind}.prompt_audio has {len(audio)} bytes, expected whole 16-bit samples")
+    return wav_header(_PROMPT_RATE, len(audio) // 2) + audio

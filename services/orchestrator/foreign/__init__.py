@@ -1,0 +1,1 @@
+"""What the adapters of other servers' contracts share: calls of our own service, and its voices."""

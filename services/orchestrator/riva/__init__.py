@@ -1,0 +1,1 @@
+"""NVIDIA Riva's contract of speech synthesis, translated to our own."""
