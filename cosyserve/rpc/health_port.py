@@ -7,7 +7,9 @@ server of two answers needs no library.
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from cosyserve.errors import SettingsError
 from cosyserve.tasks import cancel_all
@@ -38,20 +40,22 @@ class HealthPort:
         """None: not served."""
         return None if self._server is None else int(self._server.sockets[0].getsockname()[1])
 
-    async def start(self, address: str) -> None:
-        """Listen on host:port; nothing is served if it is empty. Raises SettingsError if it cannot
-        be listened on.
+    async def start(self, place: str | socket.socket) -> None:
+        """Listen on host:port, or on a bound socket; nothing is served if it is empty. Raises
+        SettingsError if it cannot be listened on.
         """
-        if not address:
+        if not place:
             return
-        host, _, port = address.rpartition(":")
+        if isinstance(place, str):
+            host, _, port = place.rpartition(":")
+            where: dict[str, Any] = {"host": host.strip("[]"), "port": int(port)}
+        else:
+            where = {"sock": place}
         try:
-            self._server = await asyncio.start_server(
-                self._accept, host.strip("[]"), int(port), limit=_MOST_BYTES, backlog=_AT_ONCE
-            )
+            self._server = await asyncio.start_server(self._accept, limit=_MOST_BYTES, backlog=_AT_ONCE, **where)
         except OSError as error:
             raise SettingsError(
-                f"health_listen is {address!r}, which cannot be listened on: {error.strerror or error}"
+                f"health_listen is {place!r}, which cannot be listened on: {error.strerror or error}"
             ) from error
         log.info("health is served on port %d", self.port)
 

@@ -9,16 +9,13 @@ certificates of before stay in use, and the log says why.
 import logging
 import ssl
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from cosyserve.errors import SettingsError
 
 log = logging.getLogger(__name__)
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -45,19 +42,28 @@ class Certificates:
     certificate: bytes | None
     key: bytes | None
     ca: bytes | None
+    context: ssl.SSLContext
+    """The same for servers that are not gRPC's; with `ca`, callers need a certificate that it
+    signed.
+    """
 
 
 def read(files: CertificateFiles) -> Certificates:
     """The contents of the files. Raises SettingsError that names the file and says why it cannot be
     used: it is missing, is no PEM, or the key is that of another certificate.
     """
-    contents = Certificates(*(None if path is None else _bytes_of(path) for path in _paths(files)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate, key, ca = (None if path is None else _bytes_of(path) for path in _paths(files))
     if files.certificate is not None and files.key is not None:
         _check_pair(context, files.certificate, files.key)
     if files.ca is not None:
-        _check_ca(context, files.ca, contents.ca or b"")
-    return contents
+        _check_ca(context, files.ca, ca or b"")
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A session that is resumed would not show its certificate again.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return Certificates(certificate, key, ca, context)
 
 
 class CurrentCertificates:
@@ -94,20 +100,6 @@ class CurrentCertificates:
                 log.info("certificates have been read again: %s", ", ".join(map(str, filter(None, _paths(self.files)))))
                 self._current = contents
             return self._current
-
-    def made(self, make: Callable[[Certificates], Made]) -> Callable[[], Made]:
-        """A function that returns what `make` makes of the latest contents, made once for each."""
-        used: Certificates | None = None
-        kept: Made | None = None
-
-        def current() -> Made:
-            nonlocal used, kept
-            latest = self.latest()
-            if kept is None or latest is not used:
-                used, kept = latest, make(latest)
-            return kept
-
-        return current
 
 
 def _paths(files: CertificateFiles) -> tuple[Path | None, ...]:

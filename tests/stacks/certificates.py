@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from cosyserve.tls.certificate_files import CertificateFiles
+
 HERE = ("localhost", "127.0.0.1")
 
 
@@ -39,6 +41,10 @@ class Folder:
     @property
     def ca(self) -> Path:
         return self.path / "ca.crt"
+
+    @property
+    def files(self) -> CertificateFiles:
+        return CertificateFiles(self.certificate, self.key, self.ca)
 
     def put(self, pair: Pair, ca: bytes) -> "Folder":
         """Replace the files, one after the other."""
