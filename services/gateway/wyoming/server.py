@@ -29,8 +29,8 @@ class WyomingServer:
     ) -> None:
         self._speaker, self._patience, self._most = speaker, patience, most_connections
         self._certificates, self._client_names = certificates, client_names
-        self._shaking: set[asyncio.Transport] = set()
-        """Whose TLS handshake is not over."""
+        self._shaking: dict[asyncio.Transport, None] = {}
+        """Whose TLS handshake is not over, in the order in which they came."""
         self._server: asyncio.Server | None = None
         self._running: dict[asyncio.Task[None], Connection] = {}
         self._draining_since: float | None = None
@@ -54,6 +54,8 @@ class WyomingServer:
         passed = asyncio.get_running_loop().time() - (self._draining_since or 0.0)
         if self._running:
             await asyncio.wait(self._running, timeout=max(seconds - passed, 0.0))
+        for transport in list(self._shaking):
+            transport.abort()
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -62,13 +64,16 @@ class WyomingServer:
         inside = asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MOST_LINE_BYTES), self._accept)
         if self._certificates is None:
             return inside
-        calls = TlsCalls(self._shake, self._shaking.discard, self._shaking.discard)
+        calls = TlsCalls(self._shake, self._shaken, self._shaken)
         return TlsConnection(inside, self._certificates.latest().context, self._patience.event, calls)
 
     def _shake(self, transport: asyncio.Transport) -> None:
-        self._shaking.add(transport)
+        self._shaking[transport] = None
         if len(self._shaking) > self._most:
-            transport.abort()
+            next(iter(self._shaking)).abort()
+
+    def _shaken(self, transport: asyncio.Transport) -> None:
+        self._shaking.pop(transport, None)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
