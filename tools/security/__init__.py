@@ -1,1 +1,1 @@
-"""Scans of the code, of secrets and of dependencies, and what is left out of them for which reason."""
+"""Scans of code, secrets and dependencies, and which findings are allowed for which reason."""

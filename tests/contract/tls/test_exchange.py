@@ -9,9 +9,12 @@ from cryptography import x509
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
+from cosyserve.rpc.replicas import ReplicaSet
+from cosyserve.tasks import Changes
 from tests.stacks.certificates import HERE, Authority, Folder, Pair, replace
-from tests.stacks.scripted_stages import expected_audio
-from tests.stacks.secured import CALLER, ORCHESTRATOR, STAGE, Secured, health_status, secured, tls_of
+from tests.stacks.in_process import serving
+from tests.stacks.scripted_stages import Llm, Script, expected_audio
+from tests.stacks.secured import CALLER, ORCHESTRATOR, STAGE, Secured, health_status, secured, served, tls_of
 
 NAMES = {"stage": STAGE, "orchestrator": ORCHESTRATOR, "caller": CALLER}
 TEXT = "one three five"
@@ -138,3 +141,43 @@ async def test_what_cannot_be_used_is_not_used(broken: bytes, tmp_path: Path, ca
         stack.folders["orchestrator"].put(fresh, stack.authority.pem)
         assert await served_certificate(stack.orchestrator.port, caller) == serial(fresh)
     assert load.failures == []
+
+
+async def test_a_replica_that_was_lost_is_found_again_with_new_certificates(tmp_path: Path) -> None:
+    """No call comes that would look at the files: the stage serves no more."""
+    authority, other = Authority(), Authority()
+    server = Folder(tmp_path / "server").put(authority.issue(), authority.pem)
+    client = Folder(tmp_path / "client").put(authority.issue(), authority.pem)
+    changes = Changes()
+
+    async def until(serving: bool) -> None:
+        async with asyncio.timeout(60):
+            await changes.wait_for(lambda: replicas.serving == serving)
+
+    async with serving("llm", Llm(Script()), **served(server)) as first:
+        target = f"127.0.0.1:{first.port}"
+        replicas = ReplicaSet("llm", "cosyserve.v1.LlmService", (target,), 1 << 20, changes.notify, tls_of(client))
+        try:
+            await until(serving=True)
+            # A new channel takes the place of the one that serves, without a gap.
+            client.put(authority.issue(), authority.pem)
+            assert (await health_status(target, tls_of(client))) == "SERVING"
+            gap = asyncio.create_task(changes.wait())
+            for _ in range(10):
+                replicas.replicas[0].channel.get_state()  # as a call does
+                await asyncio.sleep(0.1)
+            assert not gap.done()
+            gap.cancel()
+        except BaseException:
+            await replicas.close()
+            raise
+    try:
+        await until(serving=False)
+        server.put(other.issue(), other.pem)
+        async with serving("llm", Llm(Script()), listen=target, **served(server)):
+            await asyncio.sleep(2.0)
+            assert not replicas.serving
+            client.put(other.issue(), other.pem)
+            await until(serving=True)
+    finally:
+        await replicas.close()
