@@ -94,7 +94,7 @@ class Authority:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_general(name) for name in names]), critical=False
             )
-        # Authorities of one name are told apart by their keys.
+        # Authorities of one name differ in their keys.
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(signer, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())

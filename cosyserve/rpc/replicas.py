@@ -140,7 +140,7 @@ class _HealthWatch:
 
     async def until_over(self) -> str:
         """Follow the health until the watch breaks, the replica is suspected, or its channel was
-        made anew; returns which: broken, suspected, renewed.
+        renewed; returns which: broken, suspected, renewed.
         """
         # The answer to the watch before counts until this one is answered, but not for long.
         late = asyncio.get_running_loop().call_later(CONNECT_SECONDS, self._unanswered)

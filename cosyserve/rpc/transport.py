@@ -114,7 +114,7 @@ async def connect(channel: grpc.aio.Channel, target: str, seconds: float | None 
 
 async def _last_failure(channel: grpc.aio.Channel) -> str:
     """Why a channel has no connection, such as a certificate that is not trusted; empty if unknown.
-    grpcio tells it only to a call.
+    grpcio reports it to calls alone.
     """
     if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
         return ""

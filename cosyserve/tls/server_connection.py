@@ -1,6 +1,6 @@
 """A TLS connection of an asyncio server, which is counted from its first byte on.
 
-asyncio itself tells a server about a connection when its handshake is over, holds a quarter of a
+asyncio itself hands a connection to a server when its handshake is over, holds a quarter of a
 megabyte for each, and uses one SSLContext for good. Here each connection has the certificates of
 its own time.
 """

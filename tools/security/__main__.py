@@ -36,7 +36,7 @@ class Finding:
 
 def bandit(folder: Path) -> list[Finding]:
     """In the product's own code."""
-    command = [folder / "bandit", "-q", "-r", *_PRODUCT, "-x", _GENERATED, "-f", "json"]
+    command: list[str | Path] = [folder / "bandit", "-q", "-r", *_PRODUCT, "-x", _GENERATED, "-f", "json"]
     results = _json_of(command, statuses=(0, 1))["results"]
     return [
         Finding(each["test_id"], each["filename"].removeprefix("./"), each["line_number"], each["issue_text"])
@@ -61,7 +61,7 @@ def secrets(folder: Path) -> list[Finding]:
 
 def audit(folder: Path) -> tuple[list[Finding], int]:
     """Known vulnerabilities of the pinned dependencies, and how many were looked up."""
-    command = [folder / "pip-audit", "--requirement", "constraints.txt", "--no-deps", "--disable-pip"]
+    command: list[str | Path] = [folder / "pip-audit", "--requirement", "constraints.txt", "--no-deps", "--disable-pip"]
     try:
         dependencies = _json_of(
             [*command, "--progress-spinner", "off", "--format", "json"], statuses=(0, 1), seconds=_AUDIT_SECONDS

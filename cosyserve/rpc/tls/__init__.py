@@ -1,1 +1,1 @@
-"""TLS in gRPC: ports, channels that are made anew, and which callers are let in."""
+"""TLS in gRPC: ports, channels that are renewed, and which callers are let in."""

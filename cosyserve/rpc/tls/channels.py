@@ -1,4 +1,4 @@
-"""Channels: plaintext, or TLS and made anew when the certificate files change.
+"""Channels: plaintext, or TLS and made again when the certificate files change.
 
 grpcio reads the credentials of a channel once. So calls begin on a new channel as soon as it is
 connected with the new certificates, and calls that run go on where they began.
@@ -40,7 +40,7 @@ class _Generation:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
-        self.methods: dict[tuple[str, str], Any] = {}
+        self.closing: asyncio.Future[None] | None = None
         self._calls = 0
         self._retired = False
 
@@ -62,13 +62,8 @@ class _Generation:
         self._close_if_idle()
 
     def _close_if_idle(self) -> None:
-        if self._retired and self._calls == 0:
-            _closing.add(task := asyncio.ensure_future(self.channel.close()))
-            task.add_done_callback(_closing.discard)
-
-
-_closing: set["asyncio.Task[None]"] = set()
-"""Without a reference asyncio may drop a task."""
+        if self._retired and self._calls == 0 and self.closing is None:
+            self.closing = asyncio.ensure_future(self.channel.close())
 
 
 class RenewedChannel(grpc.aio.Channel):
@@ -92,6 +87,8 @@ class RenewedChannel(grpc.aio.Channel):
         self._generation = self._made(self._used)
         self._next: _Generation | None = None
         """Has newer certificates, and is not connected yet."""
+        self._before: list[_Generation] = []
+        """Retired, and not known to be closed."""
         self._renewed = Changes()
         self._closed = False
 
@@ -105,13 +102,18 @@ class RenewedChannel(grpc.aio.Channel):
         if latest is not self._used:
             self._used = latest
             if self._next is not None:
-                self._next.retire()
+                self._retire(self._next)
             self._next = self._made(latest)
             self._next.channel.get_state(try_to_connect=True)
         if self._next is not None and (self._next.connected or not self._generation.connected):
             before, self._generation, self._next = self._generation, self._next, None
-            before.retire()
+            self._retire(before)
             self._renewed.notify()
+
+    def _retire(self, generation: _Generation) -> None:
+        self._before = [each for each in self._before if each.closing is None or not each.closing.done()]
+        self._before.append(generation)
+        generation.retire()
 
     def until_renewed(self, connected: Callable[[], bool]) -> Coroutine[Any, Any, None]:
         """Return when the channel of now has been replaced. While not `connected`, the files are
@@ -129,9 +131,8 @@ class RenewedChannel(grpc.aio.Channel):
 
     async def close(self, grace: float | None = None) -> None:
         self._closed = True
-        if self._next is not None:
-            self._next.retire()
-        await self._generation.channel.close(grace)
+        every = [*self._before, self._generation, *([self._next] if self._next is not None else [])]
+        await asyncio.gather(*(generation.channel.close(grace) for generation in every))
 
     async def __aenter__(self) -> Self:
         return self
@@ -176,12 +177,15 @@ class RenewedChannel(grpc.aio.Channel):
     def _method(self, kind: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Callable[..., Any]:
         """What a stub calls: the method of the channel of now."""
 
+        made_on: _Generation | None = None
+        method: Callable[..., Any] | None = None
+
         def call(*request: Any, **options: Any) -> Any:
+            nonlocal made_on, method
             self.renew()
-            generation = self._generation
-            key = (kind, arguments[0])
-            if key not in generation.methods:
-                generation.methods[key] = getattr(generation.channel, kind)(*arguments, **named)
-            return generation.begin(generation.methods[key](*request, **options))
+            if method is None or made_on is not self._generation:
+                made_on = self._generation
+                method = getattr(made_on.channel, kind)(*arguments, **named)
+            return self._generation.begin(method(*request, **options))
 
         return call
