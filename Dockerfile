@@ -3,6 +3,7 @@
 #   NVIDIA   llm  token2wav
 # Weights are mounted, never baked in; the bundled voice of 38 MB comes along so that every image can start by itself.
 # compose.yaml starts all five on one GPU, compose.gpus.yaml with a GPU for each engine.
+# Health is asked for in plain HTTP on a port that only the container reaches, since the others may have TLS.
 # DL3064 is ignored where hadolint takes TOKEN2WAV for a secret.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
@@ -40,8 +41,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     && pip check
 USER 10001
 EXPOSE 50052
-ENV COSYSERVE_FRONTEND_LISTEN=0.0.0.0:50052
-HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50052"]
+ENV COSYSERVE_FRONTEND_LISTEN=0.0.0.0:50052 COSYSERVE_FRONTEND_HEALTH_LISTEN=127.0.0.1:8081
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python", "-m", "services.frontend"]
 
 FROM slim-torch AS llm-cpu
@@ -50,8 +51,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     && pip check
 USER 10001
 EXPOSE 50053
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053
-HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50053"]
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_HEALTH_LISTEN=127.0.0.1:8081
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python", "-m", "services.llm"]
 
 FROM slim-torch AS token2wav-cpu
@@ -61,8 +62,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
-ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
-HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50054"]
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_HEALTH_LISTEN=127.0.0.1:8081
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]
 
 FROM slim AS orchestrator
@@ -71,8 +72,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     && pip check
 USER 10001
 EXPOSE 50051
-ENV COSYSERVE_ORCHESTRATOR_LISTEN=0.0.0.0:50051
-HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50051"]
+ENV COSYSERVE_ORCHESTRATOR_LISTEN=0.0.0.0:50051 COSYSERVE_ORCHESTRATOR_HEALTH_LISTEN=127.0.0.1:8081
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python", "-m", "services.orchestrator"]
 
 FROM slim AS gateway
@@ -81,8 +82,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     && pip check
 USER 10001
 EXPOSE 8080
-ENV COSYSERVE_GATEWAY_LISTEN=0.0.0.0:8080
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-m", "services.gateway.probe", "8080"]
+ENV COSYSERVE_GATEWAY_LISTEN=0.0.0.0:8080 COSYSERVE_GATEWAY_HEALTH_LISTEN=127.0.0.1:8081
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-m", "services.gateway.probe", "8081"]
 ENTRYPOINT ["python", "-m", "services.gateway"]
 
 # What the base image has stays as it is, and only what it lacks is added, by the pins of constraints-trtllm.txt (tools/image_packages.py).
@@ -102,10 +103,10 @@ EXPOSE 50053
 # Where the base's Triton is older than 3.6 the readable engine serves and the log says so. A volume mounted over /var/cache/cosyserve keeps
 # compiled kernels, conversions and built engines. HOME too has to be writable: the base's libraries make directories there when imported.
 # The image is made for TensorRT-LLM, which auto tries first here; /tmp may not be executable, so that compiled code is kept in the cache too.
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm \
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_HEALTH_LISTEN=127.0.0.1:8081 COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm \
     COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve \
     TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor TRITON_CACHE_DIR=/var/cache/cosyserve/triton
-HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python3", "-m", "cosyserve.probe", "50053"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python3", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
 # The torch wheel brings its CUDA libraries and Triton; the base brings what the driver needs. Triton builds its launchers with gcc.
@@ -129,8 +130,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
-ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_DEVICE=cuda \
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_HEALTH_LISTEN=127.0.0.1:8081 COSYSERVE_TOKEN2WAV_DEVICE=cuda \
     COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve \
     TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor TRITON_CACHE_DIR=/var/cache/cosyserve/triton
-HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python", "-m", "cosyserve.probe", "50054"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]

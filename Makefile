@@ -22,6 +22,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 VLLM := build/vllm
+SECURITY := build/security
 SCHEMATHESIS := build/schemathesis
 # Our own contract, and those of other servers whose clients are served.
 PACKAGES := cosyserve/v1 cosyserve/foreign
@@ -29,7 +30,7 @@ PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser types attack clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser types attack security clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +74,9 @@ chaos: setup ## Freeze each kind of process, idle and under load: noticed, repla
 
 attack: setup ## Half-sent uploads, thousands of connections, bombs, callers that never read and more against a running stack: does every limit hold?
 	$(BIN)/python -m tools.attack $(ATTACK_ARGS)
+
+security: setup $(SECURITY)/.ready ## Scan the code (bandit), the files (detect-secrets) and the dependencies (pip-audit, where its data can be had)
+	$(BIN)/python -m tools.security $(SECURITY)/bin
 
 clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
 	$(BIN)/python -m tools.clients --page docs/apis/clients.md $(CLIENTS_ARGS)
@@ -149,6 +153,11 @@ $(VLLM)/.ready: constraints-vllm.txt pyproject.toml packages/server/pyproject.to
 $(SCHEMATHESIS)/.ready: constraints-schemathesis.txt
 	$(call fresh_venv,$(SCHEMATHESIS))
 	$(SCHEMATHESIS)/bin/pip install --quiet --requirement constraints-schemathesis.txt
+	touch $@
+
+$(SECURITY)/.ready: constraints-security.txt
+	$(call fresh_venv,$(SECURITY))
+	$(SECURITY)/bin/pip install --quiet --requirement constraints-security.txt
 	touch $@
 
 $(PROTOS_VENV)/.ready: constraints-protos.txt

@@ -31,7 +31,8 @@ from bench.parts.part import ResultsFile
 from bench.parts.provenance import machine
 from bench.reports.tables import columns
 from cosyserve.client import AsyncClient
-from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.rpc.server import Service, running
+from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.v1 import llm_pb2_grpc, token2wav_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings

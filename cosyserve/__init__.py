@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cosyserve.client import AsyncClient, Client
+    from cosyserve.client import AsyncClient, Client, ClientTls
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "Client", "ClientTls"]
 
 # gRPC logs every orderly shutdown of a connection on stderr; set the variable to see it.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

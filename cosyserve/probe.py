@@ -1,9 +1,11 @@
-"""`python -m cosyserve.probe PORT`: exit status 0 if the service on this port of the machine is
-SERVING, else 1 and one line.
+"""`python -m cosyserve.probe [--http] PORT`: exit status 0 if the service on this port of the
+machine is SERVING, else 1 and one line. With --http the port is that of `health_listen`, which is
+plaintext also where the service has TLS.
 
 The health check of the images: it needs nothing that an image does not have.
 """
 
+import http.client
 import sys
 from collections.abc import Sequence
 
@@ -24,14 +26,30 @@ def state(port: int, seconds: float = _SECONDS) -> str:
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
+def state_over_http(port: int, seconds: float = _SECONDS) -> str:
+    """SERVING, another state by its name, or why there is no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read(64).decode("ascii", "replace").strip()
+        return text if answer.status in (200, 503) else f"HTTP {answer.status}"
+    except (OSError, http.client.HTTPException) as error:
+        return getattr(error, "strerror", None) or type(error).__name__
+    finally:
+        connection.close()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if len(given) != 1 or not given[0].isdecimal() or not 1 <= int(given[0]) <= 65535:
-        sys.stderr.write("usage: python -m cosyserve.probe PORT\n")
+    over_http = given[:1] == ["--http"]
+    port = given[1:] if over_http else given
+    if len(port) != 1 or not port[0].isdecimal() or not 1 <= int(port[0]) <= 65535:
+        sys.stderr.write("usage: python -m cosyserve.probe [--http] PORT\n")
         return 2
-    health = state(int(given[0]))
+    health = (state_over_http if over_http else state)(int(port[0]))
     if health != "SERVING":
-        sys.stderr.write(f"port {given[0]}: {health}\n")
+        sys.stderr.write(f"port {port[0]}: {health}\n")
     return 0 if health == "SERVING" else 1
 
 

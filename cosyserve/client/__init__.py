@@ -6,12 +6,14 @@ from cosyserve.client.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import Prompt
+from cosyserve.tls.client_tls import ClientTls
 
 __all__ = [
     "AsyncClient",
     "BlockingSpeech",
     "BlockingStreamingSpeech",
     "Client",
+    "ClientTls",
     "CompressedEncoding",
     "Encoding",
     "Prompt",

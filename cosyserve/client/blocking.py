@@ -24,6 +24,7 @@ from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryO
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import Chunk, Header, Mode, Summary, TextWarning, VoiceDetails, VoiceLine, WordTime
+from cosyserve.tls.client_tls import ClientTls
 
 
 class BlockingSpeech:
@@ -132,12 +133,12 @@ class Client:
     message can carry raise InvalidRequest.
     """
 
-    def __init__(self, target: str) -> None:
-        """target: host:port; nothing is sent before the first call."""
+    def __init__(self, target: str, *, tls: ClientTls | None = None) -> None:
+        """Arguments as of `AsyncClient`."""
         self.target = target
         self._loop = LoopThread()
         self._closed = False
-        self._client = self._loop.call(lambda: AsyncClient(target))
+        self._client = self._loop.call(lambda: AsyncClient(target, tls=tls))
 
     def connect(self, seconds: float | None = None) -> None:
         """Wait until the server can be called; `AsyncClient.connect` says what is raised."""

@@ -30,7 +30,9 @@ from cosyserve.client.types import (
 )
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.calls import as_error
+from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options, connect
+from cosyserve.tls.client_tls import ClientTls
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
 
@@ -51,10 +53,12 @@ class AsyncClient:
     InvalidRequest.
     """
 
-    def __init__(self, target: str) -> None:
-        """target: host:port; nothing is sent before the first call."""
+    def __init__(self, target: str, *, tls: ClientTls | None = None) -> None:
+        """target: host:port, or unix:/path; nothing is sent before the first call. tls: None for
+        plaintext. Raises SettingsError for certificate files that cannot be used.
+        """
         self.target = target
-        self._channel = grpc.aio.insecure_channel(target, options=channel_options(_MAX_MESSAGE_BYTES))
+        self._channel = open_channel(target, channel_options(_MAX_MESSAGE_BYTES), tls)
         self._stub = cast(
             "synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel)
         )

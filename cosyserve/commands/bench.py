@@ -7,6 +7,7 @@ from pathlib import Path
 from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.arguments import SERVER, add_json, number, server
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
+from cosyserve.commands.terminal.tls_arguments import client_tls
 from cosyserve.errors import CosyserveError
 from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
 
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     texts = _texts(arguments.texts)
     results: list[tuple[Load, Outcome]] = []
-    async with AsyncClient(arguments.server) as client:
+    async with AsyncClient(arguments.server, tls=client_tls(arguments)) as client:
         await client.connect(_CONNECT_SECONDS)
         if not arguments.json:
             print(_HEAD)

@@ -38,7 +38,7 @@ async def run(arguments: argparse.Namespace) -> int:
         gpu_sharing=arguments.gpu_sharing,
         report=lambda line: print(f"  {line}", file=sys.stderr),
     )
-    async with stack_of as stack, AsyncClient(stack.address) as client:
+    async with stack_of as stack, AsyncClient(stack.plain) as client:
         measured = await measure(client, arguments.text)
     cold, warm = measured.cold, measured.warm
     if measured.fault:

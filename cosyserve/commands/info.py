@@ -9,7 +9,9 @@ from google.protobuf.json_format import MessageToDict
 
 from cosyserve.commands.terminal.arguments import add_json, add_server
 from cosyserve.commands.terminal.output import number, print_json
+from cosyserve.commands.terminal.tls_arguments import client_tls
 from cosyserve.rpc.calls import as_error
+from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options, connect
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     """Any service can be queried; the orchestrator adds its stages."""
-    async with grpc.aio.insecure_channel(arguments.server, options=channel_options()) as channel:
+    async with open_channel(arguments.server, channel_options(), client_tls(arguments)) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         await connect(channel, arguments.server)
         try:

@@ -12,6 +12,7 @@ from cosyserve.commands.terminal.arguments import add_json, add_server, model_di
 from cosyserve.commands.terminal.output import print_json
 from cosyserve.commands.terminal.server_package import require_engines, run_module
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
+from cosyserve.commands.terminal.tls_arguments import client_tls
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
 _COLUMNS = ("ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME")
@@ -91,7 +92,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if arguments.action in ("import", "export"):
         return await _transfer(arguments)
-    async with AsyncClient(arguments.server) as client:
+    async with AsyncClient(arguments.server, tls=client_tls(arguments)) as client:
         await client.connect()
         return await _ACTIONS[arguments.action or "list"](client, arguments)
 

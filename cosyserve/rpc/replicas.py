@@ -7,15 +7,17 @@ call is sent to it.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.rpc.transport import channel_options
+from cosyserve.rpc.tls.channels import RenewedChannel, open_channel
+from cosyserve.rpc.transport import CONNECT_SECONDS, channel_options
 from cosyserve.tasks import Changes, cancel_all
+from cosyserve.tls.client_tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +43,27 @@ class ReplicaSet:
     """
 
     def __init__(
-        self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]
+        self,
+        stage: str,
+        service: str,
+        targets: Sequence[str],
+        max_message_bytes: int,
+        on_change: Callable[[], None],
+        tls: ClientTls | None = None,
     ) -> None:
+        """tls: how the stage is called; None: in plaintext. Raises SettingsError for certificate
+        files that cannot be used.
+        """
         # Replicas on one host must not share a connection pool entry of another process's channel.
         options: list[tuple[str, Any]] = [
             *channel_options(max_message_bytes, own_connection=True),
             ("grpc.lb_policy_name", "round_robin"),
         ]
-        self.stage = stage
+        self.stage, self.tls = stage, tls
         self._service = service
         self._on_change = on_change
         self._changes = Changes()
-        self.replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options)) for target in targets]
+        self.replicas = [Replica(target, open_channel(target, options, tls)) for target in targets]
         self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
 
     @property
@@ -85,7 +96,7 @@ class ReplicaSet:
         """A call on `replica` failed as if it were gone: do not use it before its health is known
         again.
         """
-        self._set(replica, serving=False)
+        self.set_serving(replica, serving=False)
         replica.suspected.set()
 
     @contextlib.contextmanager
@@ -97,7 +108,8 @@ class ReplicaSet:
         finally:
             replica.calls -= 1
 
-    def _set(self, replica: Replica, *, serving: bool) -> None:
+    def set_serving(self, replica: Replica, *, serving: bool) -> None:
+        """What its health says."""
         if replica.serving == serving:
             return
         replica.serving = serving
@@ -110,20 +122,50 @@ class ReplicaSet:
         request = health_pb2.HealthCheckRequest(service=self._service)
         while True:
             replica.suspected.clear()
-            call = stub.Watch(request, wait_for_ready=True)  # type: ignore[attr-defined]
-            listen = asyncio.create_task(self._listen(replica, call))
-            suspected = asyncio.create_task(replica.suspected.wait())
-            try:
-                await asyncio.wait((listen, suspected), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                await cancel_all((listen, suspected))
-                call.cancel()
-            self._set(replica, serving=False)
+            watch = _HealthWatch(self, replica, stub.Watch(request, wait_for_ready=True))  # type: ignore[attr-defined]
+            if await watch.until_over() == "renewed":
+                continue
+            self.set_serving(replica, serving=False)
             # The channel itself reconnects; this only limits how often a peer that refuses the
             # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)
 
-    async def _listen(self, replica: Replica, call: "AsyncIterator[health_pb2.HealthCheckResponse]") -> None:
+
+class _HealthWatch:
+    """One watch on the health of a replica."""
+
+    def __init__(self, replicas: ReplicaSet, replica: Replica, call: "grpc.aio.UnaryStreamCall[Any, Any]") -> None:
+        self._replicas, self._replica, self._call = replicas, replica, call
+        self._answered = False
+
+    async def until_over(self) -> str:
+        """Follow the health until the watch breaks, the replica is suspected, or its channel was
+        renewed; returns which: broken, suspected, renewed.
+        """
+        # The answer to the watch before counts until this one is answered, but not for long.
+        late = asyncio.get_running_loop().call_later(CONNECT_SECONDS, self._unanswered)
+        tasks = {
+            "broken": asyncio.create_task(self._listen()),
+            "suspected": asyncio.create_task(self._replica.suspected.wait()),
+        }
+        if isinstance(self._replica.channel, RenewedChannel):
+            renewed = self._replica.channel.until_renewed(lambda: self._answered)
+            tasks["renewed"] = asyncio.create_task(renewed)
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            return next(name for name, task in tasks.items() if task.done())
+        finally:
+            late.cancel()
+            await cancel_all(tasks.values())
+            self._call.cancel()
+
+    def _unanswered(self) -> None:
+        if not self._answered:
+            self._replicas.set_serving(self._replica, serving=False)
+
+    async def _listen(self) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError):
-            async for response in call:
-                self._set(replica, serving=response.status == health_pb2.HealthCheckResponse.SERVING)
+            async for response in self._call:
+                self._answered = True
+                serving = response.status == health_pb2.HealthCheckResponse.SERVING
+                self._replicas.set_serving(self._replica, serving=serving)

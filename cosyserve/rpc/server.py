@@ -9,13 +9,11 @@ while serving, 2 because of the settings, 3 because of the model directory.
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -26,11 +24,14 @@ from cosyserve import telemetry
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
+from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
+from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import NAME as INFO
 from cosyserve.rpc.service_info import InfoServicer
+from cosyserve.rpc.tls.allowed_callers import AllowedCallers
+from cosyserve.rpc.tls.ports import listen
 from cosyserve.rpc.transport import server_options
-from cosyserve.settings import require_range
 from cosyserve.v1 import info_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -41,56 +42,6 @@ _NOTICE_SECONDS = 0.5
 """How long the port still refuses new calls properly, for clients that have not seen the shutdown
 yet.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerSettings:
-    """Settings of every service; each service adds its own fields."""
-
-    listen: str
-    """host:port to listen on; port 0 takes a free one."""
-    drain_seconds: float = 30.0
-    """Seconds that accepted calls may continue after SIGTERM; not negative."""
-    max_message_bytes: int = 16 * 1024 * 1024
-    """Largest message in bytes, 65536 to 2147483647."""
-    max_connections: int = 1_024
-    """Most connections at once, 1 to 65536; a further one is closed when it is accepted."""
-    max_streams_per_connection: int = 1_024
-    """Most calls at once on one connection, 1 to 65536; a gRPC client queues further ones."""
-    max_incoming_messages: int = 16
-    """First messages received at once, 1 to 1024, each of which may hold max_message_bytes; other
-    calls wait for their turn.
-    """
-    first_message_seconds: float = 30.0
-    """Seconds, 0.1 to 600, after which a call without a complete first message ends with
-    DEADLINE_EXCEEDED.
-    """
-    warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-    """Networks (CIDR) whose hosts may call WarmUp, in addition to this host: where the
-    orchestrators run.
-    """
-    log_level: str = "INFO"
-    """Name of a level of the logging module."""
-
-    def __post_init__(self) -> None:
-        require_range(
-            self, ["drain_seconds"], "{name} is {value:g}; it must not be negative", least=0, most=sys.float_info.max
-        )
-        in_bytes = "{name} is {value}, allowed are {least} to {most}"
-        require_range(self, ["max_message_bytes"], in_bytes, least=1 << 16, most=(1 << 31) - 1)
-        for name, least, most in (
-            ("max_connections", 1, 65_536),
-            ("max_streams_per_connection", 1, 65_536),
-            ("max_incoming_messages", 1, 1_024),
-            ("first_message_seconds", 0.1, 600.0),
-        ):
-            message = "{name} is {value:g}, allowed are {least:g} to {most:g}"
-            require_range(self, [name], message, least=least, most=most)
-        for network in self.warm_up_from:
-            ipaddress.ip_network(network)
-        levels = logging.getLevelNamesMapping()
-        if self.log_level.upper() not in levels:
-            raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(levels)}")
 
 
 class StoppedWhileLoading(Exception):
@@ -147,6 +98,10 @@ class Service:
         """Servicer of InfoService; `load` sets its facts."""
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Set with the reason if the service cannot continue."""
+        self.health_port: int | None = None
+        """Port of the probes in HTTP, None if there is none."""
+        self._health = "NOT_SERVING"
+        self._leaving = False
         self._checks = checks
         self._loop = asyncio.get_running_loop()
 
@@ -161,11 +116,21 @@ class Service:
             log.critical("%s cannot go on: %s", self.name, reason)
             self.over.set_result(reason)
 
+    async def published_health(self) -> str:
+        """SERVING, NOT_SERVING, or DRAINING once the service leaves."""
+        return "DRAINING" if self._leaving else self._health
+
     async def set_serving(self, serving: bool) -> None:
         """Publish health for the service and for the whole server."""
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._health = "SERVING" if serving else "NOT_SERVING"
+        status = health_pb2.HealthCheckResponse.ServingStatus.Value(self._health)
         for name in ("", *self.names):
             await self._checks.set(name, status)
+
+    async def leave(self) -> None:
+        """Publish NOT_SERVING for good."""
+        self._leaving = True
+        await self._checks.enter_graceful_shutdown()
 
 
 Load = Callable[[Service], Awaitable[Close]]
@@ -184,20 +149,19 @@ async def running(
     options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
     edge = EdgeInterceptor()
     first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
-    server = grpc.aio.server(interceptors=[first_message, edge], options=options)
+    callers = [AllowedCallers(settings.tls_client_names)] if settings.tls_client_names else []
+    server = grpc.aio.server(interceptors=[*callers, first_message, edge], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable(lambda: (*service.names, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    try:
-        port = server.add_insecure_port(settings.listen)
-    except RuntimeError as error:
-        raise SettingsError(
-            f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)"
-        ) from error
+    port = listen(server, settings)
     service = Service([name], port, handlers, checks, settings.warm_up_from)
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
+    probes = HealthPort(service.published_health)
+    await probes.start(settings.health_listen)
+    service.health_port = probes.port
     await server.start()
     log.info("%s listens on port %d, loading", name, service.port)
     close: Close | None = None
@@ -210,7 +174,7 @@ async def running(
         log.info("%s is loaded", name)
         yield service
     finally:
-        await checks.enter_graceful_shutdown()  # NOT_SERVING for good
+        await service.leave()
         # Nothing in a broken engine is worth waiting for, not even its thread.
         patience = 0.0 if service.over.done() else settings.drain_seconds
         notice = min(_NOTICE_SECONDS, patience)
@@ -224,6 +188,7 @@ async def running(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):
                     await close()
+        await probes.close()
 
 
 async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:

@@ -18,6 +18,8 @@ ANSWER_SECONDS: Final = 3.0
 """Seconds without an answer to the ping after which the connection is closed and its calls fail
 with UNAVAILABLE.
 """
+OWN_CONNECTION: Final = ("grpc.use_local_subchannel_pool", 1)
+"""Option of a channel that shares no connection with another channel of this process."""
 _SERVER_PING_SECONDS: Final = 30.0
 _SERVER_ANSWER_SECONDS: Final = 10.0
 _WINDOW_BYTES: Final = 64 * 1024
@@ -43,7 +45,7 @@ def channel_options(
         ("grpc.http2.max_pings_without_data", 0),
     ]
     if own_connection:
-        options.append(("grpc.use_local_subchannel_pool", 1))
+        options.append(OWN_CONNECTION)
     if max_message_bytes is not None:
         options += _message_bytes(max_message_bytes)
     return options
@@ -104,7 +106,23 @@ async def connect(channel: grpc.aio.Channel, target: str, seconds: float | None 
                     raise Unavailable(f"server at {target}: nothing can be reached there; is it running? cosyserve up")
                 await channel.wait_for_state_change(state)
     except TimeoutError as error:
-        raise Unavailable(f"server at {target}: no answer within {limit:g} s; is it running? cosyserve up") from error
+        why = await _last_failure(channel)
+        raise Unavailable(
+            f"server at {target}: no answer within {limit:g} s; is it running? cosyserve up{why}"
+        ) from error
+
+
+async def _last_failure(channel: grpc.aio.Channel) -> str:
+    """Why a channel has no connection, such as a certificate that is not trusted; empty if unknown.
+    grpcio reports it to calls alone.
+    """
+    if channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+        return ""
+    try:
+        await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=1.0)  # type: ignore[arg-type]
+    except grpc.aio.AioRpcError as error:
+        return f" ({error.details()})" if error.code() is grpc.StatusCode.UNAVAILABLE else ""
+    return ""
 
 
 async def _refuses(target: str) -> bool:

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.rpc.server import ServerSettings
+from cosyserve.rpc.server_settings import ServerSettings
 
 PREFIX = "COSYSERVE_FRONTEND_"
 NORMALIZERS = ("wetext", "none")

@@ -9,6 +9,7 @@ import sys
 from cosyserve import settings as environment
 from cosyserve import telemetry
 from cosyserve.errors import SettingsError
+from cosyserve.tls.certificate_files import CurrentCertificates, read
 from services.gateway.app import application, connection_limits
 from services.gateway.serving.open_connections import SPARE
 from services.gateway.serving.server import GatewayServer
@@ -26,20 +27,24 @@ def main() -> int:
         # At INFO it writes the address of each WebSocket, which may name a voice or bear a key.
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         listening = _listen("listen", settings.listen, settings.reader_seconds)
-        wyoming = None
-        if settings.wyoming_listen:
-            wyoming = _listen("wyoming_listen", settings.wyoming_listen, settings.reader_seconds)
+        wyoming, probes = (
+            _listen(name, address, settings.reader_seconds) if (address := getattr(settings, name)) else None
+            for name in ("wyoming_listen", "health_listen")
+        )
+        certificates = None if settings.served_files is None else CurrentCertificates(settings.served_files)
+        if settings.calls is not None:
+            read(settings.calls.files)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     telemetry.configure("Gateway")
-    app = application(settings, wyoming)
+    app = application(settings, wyoming, certificates, probes)
     if wyoming is not None:
         log.info("the gateway serves Wyoming on port %d", wyoming.getsockname()[1])
     _allow_files(settings.max_connections + settings.wyoming_connections + SPARE + _OTHER_FILES)
     log.info("the gateway listens on port %d, for %s", listening.getsockname()[1], settings.orchestrator)
     try:
-        GatewayServer(app, settings, connection_limits(settings)).run(sockets=[listening])
+        GatewayServer(app, settings, connection_limits(settings), certificates).run(sockets=[listening])
     finally:
         telemetry.shutdown()
     return 0

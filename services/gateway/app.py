@@ -13,8 +13,10 @@ from starlette.responses import Response
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
 from cosyserve.client import AsyncClient
+from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.service_info import release
 from cosyserve.tasks import cancel_all
+from cosyserve.tls.certificate_files import CurrentCertificates
 from services.gateway import health
 from services.gateway.api_document import document, methods_of
 from services.gateway.body_limit import BodyLimit
@@ -34,20 +36,29 @@ from services.gateway.wyoming.connection import IDLE_SECONDS, Patience
 from services.gateway.wyoming.server import WyomingServer
 
 
-def application(settings: GatewaySettings, wyoming: socket.socket | None = None) -> FastAPI:
+def application(
+    settings: GatewaySettings,
+    wyoming: socket.socket | None = None,
+    certificates: CurrentCertificates | None = None,
+    probes: socket.socket | None = None,
+) -> FastAPI:
     """The ASGI application; its connection to the speech service is opened when it starts.
-    wyoming: a bound socket, on which Wyoming is served as long as the application is.
+    wyoming: a bound socket, on which Wyoming is served as long as the application is, with TLS if
+    there are certificates. probes: a bound socket for health in plain HTTP, likewise.
     """
 
     @contextlib.asynccontextmanager
     async def connected(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.orchestrator) as client:
+        async with AsyncClient(settings.orchestrator, tls=settings.calls) as client:
             app.state.speaker = Speaker(
                 client, VoiceNames(client.voices), settings.reader_seconds, settings.websocket_idle_seconds
             )
             app.state.held = HeldAudio(settings.max_held_bytes)
-            app.state.health = health.SpeechServiceHealth(settings.orchestrator)
-            app.state.wyoming = _wyoming_server(app.state.speaker, settings)
+            app.state.health = health.SpeechServiceHealth(settings.orchestrator, settings.calls)
+            app.state.wyoming = _wyoming_server(app.state.speaker, settings, certificates)
+            health_port = HealthPort(functools.partial(health.state_of, app))
+            if probes is not None:
+                await health_port.start(probes)
             if wyoming is not None:
                 await app.state.wyoming.start(wyoming)
             draining = asyncio.create_task(_drain_wyoming(app))
@@ -56,6 +67,7 @@ def application(settings: GatewaySettings, wyoming: socket.socket | None = None)
             finally:
                 await cancel_all((draining,))
                 await app.state.wyoming.close(settings.drain_seconds)
+                await health_port.close()
                 await app.state.health.close()
 
     app: FastAPI = FastAPIOffline(title="cosyserve", version=release(), lifespan=connected)
@@ -99,14 +111,18 @@ async def _drain_wyoming(app: FastAPI) -> None:
     app.state.wyoming.begin_drain()
 
 
-def _wyoming_server(speaker: Speaker, settings: GatewaySettings) -> WyomingServer:
+def _wyoming_server(
+    speaker: Speaker, settings: GatewaySettings, certificates: CurrentCertificates | None
+) -> WyomingServer:
     patience = Patience(IDLE_SECONDS, settings.body_seconds, settings.reader_seconds)
-    return WyomingServer(speaker, patience, settings.wyoming_connections)
+    if settings.wyoming_plain:
+        return WyomingServer(speaker, patience, settings.wyoming_connections)
+    return WyomingServer(speaker, patience, settings.wyoming_connections, certificates, settings.tls_client_names)
 
 
 def connection_limits(settings: GatewaySettings) -> ConnectionLimits:
     """What applies to a connection before there is a request that a middleware could see."""
-    return ConnectionLimits(settings.max_connections, settings.head_seconds, error_response)
+    return ConnectionLimits(settings.max_connections, settings.head_seconds, error_response, settings.tls_client_names)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

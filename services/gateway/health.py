@@ -3,11 +3,12 @@
 import contextlib
 
 import grpc
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options
-from services.gateway.speech.drain import drain_of
+from cosyserve.tls.client_tls import ClientTls
 
 router = APIRouter(include_in_schema=False)
 _SECONDS = 2.0
@@ -16,8 +17,8 @@ _SECONDS = 2.0
 class SpeechServiceHealth:
     """The health of the public gRPC service at `target`, asked over a connection of its own."""
 
-    def __init__(self, target: str) -> None:
-        self._channel = grpc.aio.insecure_channel(target, options=channel_options(own_connection=True))
+    def __init__(self, target: str, tls: ClientTls | None = None) -> None:
+        self._channel = open_channel(target, channel_options(own_connection=True), tls)
         self._stub = health_pb2_grpc.HealthStub(self._channel)
 
     async def state(self) -> str:
@@ -34,6 +35,11 @@ class SpeechServiceHealth:
             await self._channel.close()
 
 
+async def state_of(app: FastAPI) -> str:
+    """SERVING if requests can be served, DRAINING, or what is wrong with the speech service."""
+    return "DRAINING" if app.state.drain.begun else str(await app.state.health.state())
+
+
 @router.get("/healthz")
 async def alive() -> dict[str, str]:
     """The process answers."""
@@ -44,7 +50,7 @@ async def alive() -> dict[str, str]:
 @router.get("/health")
 async def ready(request: Request, response: Response) -> dict[str, str]:
     """200 if requests can be served, else 503; not while the gateway drains."""
-    state = "DRAINING" if drain_of(request).begun else await request.app.state.health.state()
+    state = await state_of(request.app)
     if state != "SERVING":
         response.status_code = 503
     return {"status": "ok" if state == "SERVING" else "unavailable", "orchestrator": state}

@@ -1,5 +1,6 @@
 """`python -m services.gateway.probe PORT`: exit status 0 if the gateway on this port of the machine
-answers, else 1 and one line. The health check of the image: it needs nothing that the image lacks.
+answers in plain HTTP, else 1 and one line. The health check of the image, which asks the port of
+`health_listen`: it needs nothing that the image lacks.
 """
 
 import http.client

@@ -4,12 +4,13 @@ import logging
 from dataclasses import dataclass
 
 from cosyserve.settings import require_range
+from cosyserve.tls.settings import CallingTlsSettings, ServedTlsSettings
 
 PREFIX = "COSYSERVE_GATEWAY_"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings:
+class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
     """All settings of the gateway."""
 
     orchestrator: str
@@ -56,6 +57,10 @@ class GatewaySettings:
     """host:port for the protocol of Home Assistant's voice services, such as 127.0.0.1:10200; port
     0 takes a free one. Empty: it is not served.
     """
+    wyoming_plain: bool = False
+    """Whether Wyoming stays plaintext where tls_certificate is set: Home Assistant has no TLS for
+    it.
+    """
     wyoming_connections: int = 64
     """Most connections of Wyoming at once, 1 to 65536; a further one gets an error."""
     drain_seconds: float = 30.0
@@ -66,6 +71,8 @@ class GatewaySettings:
     """Name of a level of the logging module."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        CallingTlsSettings.__post_init__(self)
         for name, least, most in (
             ("max_body_bytes", 1 << 16, 1 << 28),
             ("max_bodies", 1, 1_024),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cosyserve.engines.benchmark_note import LLM
 from cosyserve.engines.fallback import LOAD_SECONDS, check_load_seconds
-from cosyserve.rpc.server import ServerSettings
+from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import require_range
 
 HOSTED_KV_MIB = 4096

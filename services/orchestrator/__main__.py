@@ -53,7 +53,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             notify()
 
     replica_sets = [
-        ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, on_change)
+        ReplicaSet(
+            stage,
+            f"cosyserve.v1.{name}",
+            getattr(settings, stage),
+            settings.max_message_bytes,
+            on_change,
+            settings.calls,
+        )
         for stage, name in (("frontend", "FrontendService"), ("llm", "LlmService"), ("token2wav", "Token2WavService"))
     ]
     frontend, llm, token2wav = replica_sets

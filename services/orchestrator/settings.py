@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from cosyserve.rpc.server import ServerSettings
+from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import require_range
+from cosyserve.tls.settings import CallingTlsSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
@@ -15,7 +16,7 @@ characters; with less room it would wait for ever.
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrchestratorSettings(ServerSettings):
+class OrchestratorSettings(ServerSettings, CallingTlsSettings):
     """All settings of the orchestrator."""
 
     frontend: tuple[str, ...]
@@ -91,6 +92,7 @@ class OrchestratorSettings(ServerSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        CallingTlsSettings.__post_init__(self)
         for name in ("frontend", "llm", "token2wav"):
             if not getattr(self, name):
                 raise ValueError(f"{name.upper()} names no address")

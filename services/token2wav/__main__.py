@@ -14,7 +14,8 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV
 from cosyserve.engines.fallback import LOAD_SECONDS, LoadedEngine, check_load_seconds, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.server import Close, ServerSettings, Service, run
+from cosyserve.rpc.server import Close, Service, run
+from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings

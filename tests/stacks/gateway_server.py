@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import httpx2
 import uvicorn
 
+from cosyserve.tls.certificate_files import CurrentCertificates
 from services.gateway.app import application, connection_limits
 from services.gateway.serving.server import GatewayServer
 from services.gateway.settings import GatewaySettings
@@ -26,19 +28,27 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def gateway(orchestrator: str, wyoming: socket.socket | None = None, **settings: Any) -> AsyncIterator[Gateway]:
-    """orchestrator: host:port of the public service. wyoming: bound, for that protocol. settings:
-    of the gateway.
+async def gateway(
+    orchestrator: str,
+    wyoming: socket.socket | None = None,
+    *,
+    verify: ssl.SSLContext | bool = True,
+    **settings: Any,
+) -> AsyncIterator[Gateway]:
+    """orchestrator: host:port of the public service. wyoming: bound, for that protocol. verify: of
+    the client, for a gateway with TLS. settings: of the gateway.
     """
     values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
-    app = application(values, wyoming)
-    server = GatewayServer(app, values, connection_limits(values))
+    certificates = None if values.served_files is None else CurrentCertificates(values.served_files)
+    app = application(values, wyoming, certificates=certificates)
+    server = GatewayServer(app, values, connection_limits(values), certificates)
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listening.getsockname()[1]}"
     # Not serve(), which would take the signals of the test runner.
     serving = asyncio.create_task(server._serve([listening]))
     try:
-        async with httpx2.AsyncClient(base_url=f"http://{address}", timeout=20) as http:
+        base = f"http{'s' * (certificates is not None)}://{address}"
+        async with httpx2.AsyncClient(base_url=base, timeout=20, verify=verify) as http:
             await _started(server, serving)
             yield Gateway(address, http, server)
     finally:

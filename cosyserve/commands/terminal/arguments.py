@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.audio.encoding import AnyEncoding, CompressedEncoding, Encoding
+from cosyserve.commands.terminal.tls_arguments import add_client_tls, add_served_tls, served_tls
 from cosyserve.host.starting.serving import strictness, wyoming_address
 from cosyserve.host.supervision.gpu_sharing import WAYS
 from cosyserve.host.supervision.layout import WITH_BACKEND
@@ -142,10 +143,11 @@ HTTP = "127.0.0.1:8080"
 
 
 def add_server(parser: argparse.ArgumentParser, default: str = SERVER) -> None:
-    """--server"""
+    """--server and --tls"""
     parser.add_argument(
         "--server", type=server, default=default, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})"
     )
+    add_client_tls(parser, default if default == argparse.SUPPRESS else None)
 
 
 def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
@@ -192,9 +194,8 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --http, --root-path, --wyoming, --ports,
-    --replicas, --devices, --voices, --drain, --strict.
-    """
+    """Where and how the services run: addresses, replicas, devices, voices, drain, strict, TLS."""
+    add_served_tls(parser)
     parser.add_argument(
         "--listen",
         default=SERVER,
@@ -254,8 +255,7 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
 
 def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`.
-    environ: further variables of the services. Raises SettingsError for --wyoming without the
-    gateway that serves it, or where it cannot listen.
+    environ: further variables of the services. Raises SettingsError for options that do not fit.
     """
     return {
         "listen": arguments.listen,
@@ -268,6 +268,7 @@ def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = N
         "environ": {
             **(environ or {}),
             **strictness(arguments.strict),
+            **served_tls(arguments),
             **wyoming_address(arguments.wyoming, arguments.http),
             **({"COSYSERVE_GATEWAY_ROOT_PATH": arguments.root_path} if arguments.root_path else {}),
             "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),

@@ -17,6 +17,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.commands.terminal.standard_streams import write_bytes
+from cosyserve.commands.terminal.tls_arguments import client_tls
 from cosyserve.errors import DeadlineExceeded
 from cosyserve.load.player import Heard, Play
 
@@ -79,7 +80,7 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
         out = _Output(arguments, player)
         async with asyncio.timeout(arguments.timeout) as time_given, contextlib.AsyncExitStack() as exits:
             exits.callback(out.close)
-            client = await exits.enter_async_context(AsyncClient(arguments.server))
+            client = await exits.enter_async_context(AsyncClient(arguments.server, tls=client_tls(arguments)))
             await client.connect(arguments.timeout)
             if player is not None:
                 await exits.enter_async_context(player)

@@ -127,7 +127,7 @@ async def run_trial(
     variables = {**plan.environ, **(environ or {})}
     stack_of = local_deployment(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
     try:
-        async with stack_of as stack, AsyncClient(stack.address) as client:
+        async with stack_of as stack, AsyncClient(stack.plain) as client:
             seconds = time.monotonic() - began
             measured = await measure(client)
     except (DeploymentFailed, CosyserveError, SettingsError, ModelError, OSError) as error:

@@ -22,9 +22,10 @@ async def serve(model: Path, log: Callable[[str], None], **options: Any) -> int:
         ) as stack:
             stop.stack = stack
             counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)
-            over_http = f" and http://{stack.http}" if stack.http else ""
+            over_http = f" and http{'s' * stack.secured}://{stack.http}" if stack.http else ""
             log(f"ready: {stack.address}{over_http} ({counts}); Ctrl-C stops all")
-            log(f'try: cosyserve say "It works." --output it-works.wav --server {stack.address}')
+            tls = " --tls-ca CA.pem" if stack.secured else ""
+            log(f'try: cosyserve say "It works." --output it-works.wav --server {stack.address}{tls}')
             await stack.wait()
     except asyncio.CancelledError:
         if not stop.received:

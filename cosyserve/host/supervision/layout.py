@@ -162,10 +162,19 @@ class ProcessSpec:
     replica: int
     address: str
     environ: Mapping[str, str]
+    plain: str = ""
+    """Where a service with TLS is reached without it on this machine: a socket unix:/path, or for
+    the gateway the host:port of its probes. Empty: `address` has no TLS.
+    """
 
     @property
     def label(self) -> str:
         return f"{self.service}.{self.replica}"
+
+    @property
+    def probed(self) -> str:
+        """Where its supervisor and its callers on this machine reach it, in plaintext."""
+        return self.plain or self.address
 
     @property
     def port(self) -> int:
@@ -183,13 +192,15 @@ def lay_out(
     devices: Mapping[str, Sequence[str]] | None = None,
     ports: Mapping[str, Sequence[int]] | None = None,
     http: str | None = None,
+    sockets: Path | None = None,
 ) -> list[ProcessSpec]:
     """All processes of one machine: the stages, the orchestrator, and the gateway if `http` is an
     address for it. backend: of both engines, or of llm,
     token2wav or each; otherwise COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND apply.
     devices: of a stage, cpu or cuda:N for each of its replicas, instead of their number and of
     `device`. ports: of a stage, on the loopback; further replicas have the ports that follow the
-    last one; free ones by default.
+    last one; free ones by default. sockets: a folder that only this user may enter, for the sockets
+    of services that have TLS on their ports; needed if one has.
 
     Other COSYSERVE_* variables of the environment are passed on, overridden by `environ`. Raises
     SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1 to 16,
@@ -215,12 +226,17 @@ def lay_out(
         service: str, replica: int, address: str, values: Mapping[str, str], gpu: Mapping[str, str] | None = None
     ) -> ProcessSpec:
         own = {"LISTEN": address, "DRAIN_SECONDS": str(drain_seconds), **values}
-        named = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in own.items()}
         host, _, port = address.rpartition(":")
-        reached = f"{_EVERYWHERE.get(host, host)}:{port}"
-        return ProcessSpec(service, replica, reached, {**everyone, **named, **(gpu or {})})
+        plain, reached = "", f"{_EVERYWHERE.get(host, host)}:{port}"
+        if everyone.get(f"COSYSERVE_{service.upper()}_TLS_CERTIFICATE"):
+            if service == GATEWAY:
+                own["HEALTH_LISTEN"] = plain = f"127.0.0.1:{_unused([port, *(str(one.port) for one in places)])}"
+            else:
+                own["LOCAL_LISTEN"] = plain = f"unix:{sockets}/{service}.{replica}"
+        named = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in own.items()}
+        return ProcessSpec(service, replica, reached, {**everyone, **named, **(gpu or {})}, plain)
 
-    places = []
+    places = list[ProcessSpec]()
     for stage in STAGES:
         values = {"MODEL": str(model.resolve())}
         if stage in WITH_BACKEND:
@@ -229,17 +245,22 @@ def lay_out(
         for replica, address in enumerate(addresses[stage]):
             gpu = variables(stage, devices[stage][replica], everyone) if stage in devices else None
             places.append(place(stage, replica, address, values, gpu))
-    orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})
+    reached = {stage: [one.probed for one in places if one.service == stage] for stage in STAGES}
+    orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(reached[stage]) for stage in STAGES})
     places.append(orchestrator)
     if http is not None:
         try:
             host, port = checked_address(http)
         except SettingsError as error:
             raise SettingsError(f"{error}; --http chooses another address, --http off none") from error
-        taken = {one.port for one in places}
-        port = port or next(free for free in free_ports(len(taken) + 1) if free not in taken)
-        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): orchestrator.address}))
+        port = port or _unused([str(one.port) for one in places])
+        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): orchestrator.probed}))
     return places
+
+
+def _unused(taken: Sequence[str]) -> int:
+    """A free port that none of those in `taken` is."""
+    return next(free for free in free_ports(len(taken) + 1) if str(free) not in taken)
 
 
 def checked_address(listen: str) -> tuple[str, int]:

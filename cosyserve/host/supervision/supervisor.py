@@ -5,6 +5,7 @@ those that end, and stops them cleanly.
 import asyncio
 import contextlib
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,10 @@ class LocalDeployment:
         """host:port of the public service."""
         self.http = next((place.address for place in places if place.service == GATEWAY), None)
         """host:port of the gateway, if there is one."""
+        self.plain = next(place.probed for place in places if place.service == ORCHESTRATOR)
+        """Where this user reaches the public service without TLS: its address, or a socket."""
+        self.secured = self.plain != self.address
+        """Whether the public ports have TLS."""
         self._places = places
         self._drain_seconds = drain_seconds
         self._restart_frozen = restart_frozen
@@ -181,7 +186,7 @@ class LocalDeployment:
         child = await Child.start(
             f"services.{place.service}",
             place.label,
-            place.address,
+            place.probed,
             place.environ,
             self._log,
             http=place.service == GATEWAY,
@@ -208,7 +213,7 @@ class LocalDeployment:
         answering and frozen processes are to be restarted.
         """
         judge = (
-            until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS, http=child.http)
+            until_silent(place.probed, self._drain_seconds + _STOP_MARGIN_SECONDS, http=child.http)
             if self._restart_frozen
             else asyncio.Event().wait()
         )
@@ -277,23 +282,14 @@ async def local_deployment(
     DeploymentFailed if a child ends while loading, ModelError without a model directory,
     SettingsError for the rest.
     """
-    places = await asyncio.to_thread(  # nvidia-smi may be asked
-        lay_out,
-        ModelDirectory(model).path,
-        listen,
-        replicas or {},
-        backend,
-        device,
-        drain_seconds,
-        environ or {},
-        devices,
-        ports,
-        http,
-    )
-    async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
-        stack = LocalDeployment(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
-        try:
-            await stack.start()
-            yield stack
-        finally:
-            await stack.stop()
+    with tempfile.TemporaryDirectory(prefix="cosyserve-") as sockets:  # no other user may enter it
+        engines = (replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports, http, Path(sockets))
+        # nvidia-smi may be asked.
+        places = await asyncio.to_thread(lay_out, ModelDirectory(model).path, listen, *engines)
+        async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
+            stack = LocalDeployment(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
+            try:
+                await stack.start()
+                yield stack
+            finally:
+                await stack.stop()

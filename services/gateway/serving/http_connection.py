@@ -10,8 +10,10 @@ import h11
 from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cosyserve.errors import PermissionDenied
+from cosyserve.tls.peer_names import names_of_certificate, require_allowed
 from services.gateway.serving.open_connections import OpenConnections
-from services.gateway.speech.failures import Failure
+from services.gateway.speech.failures import Failure, failure_of
 
 MOST_HEADER_FIELDS = 100
 MOST_HEAD_BYTES = 1 << 15
@@ -41,12 +43,15 @@ class HttpConnection(H11Protocol):
         self._head_begun = False
         self._peer_left = False
         self._pipelined = 0
+        self._stranger: Failure | None = None
+        """Why a client with this certificate gets no other answer."""
         self._dropped: int | None = None
         """Bytes behind a refusal; None before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         read_at_most(transport, _READ_BYTES)
+        self._stranger = _stranger(transport, self._connections.limits.client_names)
         self._connections.opened(transport)
         self._connections.hang_ups.watch(transport, self._on_hang_up)
         self._await_head()
@@ -61,6 +66,9 @@ class HttpConnection(H11Protocol):
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
                 self.transport.abort()
+            return
+        if self._stranger is not None:
+            self._refuse(self._stranger)
             return
         self._head_begun = self._head_begun or not self._working
         super().data_received(data)
@@ -172,6 +180,14 @@ def _bytes_of(connection: h11.Connection, response: Response) -> bytes:
     reply = h11.Response(status_code=response.status_code, headers=headers)
     events = (reply, h11.Data(data=bytes(response.body)), h11.EndOfMessage())
     return b"".join(connection.send(event) or b"" for event in events)
+
+
+def _stranger(transport: asyncio.Transport, allowed: tuple[str, ...]) -> Failure | None:
+    try:
+        require_allowed(names_of_certificate(transport.get_extra_info("peercert")), allowed)
+    except PermissionDenied as error:
+        return failure_of(error)
+    return None
 
 
 def _head_too_large() -> Failure:

@@ -27,6 +27,8 @@ class ConnectionLimits:
     most: int
     head_seconds: float
     refuse: Callable[[Failure], Response]
+    client_names: tuple[str, ...] = ()
+    """Names of which the certificate of a client must have one; none: any certificate will do."""
 
 
 class OpenConnections:
@@ -60,6 +62,10 @@ class OpenConnections:
         """It has been answered."""
         if transport in self._open:
             self._waiting.setdefault(transport)
+
+    def shaken(self, transport: asyncio.Transport) -> None:
+        """Its TLS handshake is over; the connection inside is counted in its place."""
+        self._forget(transport)
 
     def closed(self, transport: asyncio.Transport) -> None:
         """The connection is over."""
@@ -115,5 +121,8 @@ class HangUps:
 
 
 def _file_of(transport: asyncio.Transport) -> int:
-    socket = transport.get_extra_info("socket")
+    try:
+        socket = transport.get_extra_info("socket")
+    except AttributeError:  # asyncio's TLS transport, once it is closed; its file was forgotten before
+        return -1
     return -1 if socket is None else socket.fileno()

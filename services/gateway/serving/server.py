@@ -6,10 +6,13 @@ import functools
 import socket
 from collections.abc import Generator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from cosyserve.tls.certificate_files import CurrentCertificates
+from cosyserve.tls.server_connection import TlsCalls, TlsConnection
 from services.gateway.serving.http_connection import MOST_HEAD_BYTES, HttpConnection
 from services.gateway.serving.open_connections import ConnectionLimits, OpenConnections
 from services.gateway.serving.websocket_connection import WebSocketConnection
@@ -24,8 +27,16 @@ _CUT_SECONDS = 1
 class GatewayServer(uvicorn.Server):
     """Serves one application, which has its drain in `state.drain`."""
 
-    def __init__(self, app: FastAPI, settings: GatewaySettings, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        settings: GatewaySettings,
+        limits: ConnectionLimits,
+        certificates: CurrentCertificates | None = None,
+    ) -> None:
+        """certificates: None for plaintext."""
         super().__init__(_config(app, settings))
+        self._certificates = certificates
         self._drain: Drain = app.state.drain
         self._seconds, self._limits = settings.drain_seconds, limits
         self._connections: OpenConnections | None = None
@@ -36,9 +47,16 @@ class GatewayServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._connections = OpenConnections(self._limits)
         # uvicorn calls these as it calls its own classes.
-        self.config.http_protocol_class = functools.partial(HttpConnection, self._connections)  # type: ignore[assignment]
+        self.config.http_protocol_class = functools.partial(self._connection, self._connections)  # type: ignore[assignment]
         self.config.ws_protocol_class = functools.partial(WebSocketConnection, self._connections)  # type: ignore[assignment]
         await super().startup(sockets)
+
+    def _connection(self, connections: OpenConnections, **arguments: Any) -> asyncio.BaseProtocol:
+        http = HttpConnection(connections, **arguments)
+        if self._certificates is None:
+            return http
+        calls = TlsCalls(connections.opened, connections.shaken, connections.closed)
+        return TlsConnection(http, self._certificates.latest().context, self._limits.head_seconds, calls)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """New requests are refused, those under way end, WebSockets when their utterance has ended;

@@ -17,7 +17,9 @@ from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.replicas import Replica, ReplicaSet
+from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options
+from cosyserve.tls.client_tls import ClientTls
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.orchestrator.load_control.adaptive_limit import StageLoad
 
@@ -106,7 +108,7 @@ class StageInfo:
                 return error
 
         async def each(stage: ReplicaSet, replica: Replica) -> list[StageReply[T]]:
-            async with channels_to(replica) as channels:
+            async with channels_to(replica, stage.tls) as channels:
                 answers = zip(channels, await asyncio.gather(*map(one, channels.values())), strict=True)
                 return [StageReply(stage, address, answer) for address, answer in answers]
 
@@ -137,15 +139,19 @@ def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
 
 
 @contextlib.asynccontextmanager
-async def channels_to(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
-    """A channel to each address of the target; the channel of the replica if there is only one."""
+async def channels_to(replica: Replica, tls: ClientTls | None) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
+    """A channel to each address of the target; the channel of the replica if there is only one.
+    tls: how the stage is called.
+    """
     found_addresses = await addresses(replica.target)
     if len(found_addresses) < 2:
         yield {(found_addresses or [replica.target])[0]: replica.channel}
         return
+    # A certificate is for the name of the target, not for its addresses.
+    host = _host_and_port(replica.target)[0]
     async with contextlib.AsyncExitStack() as held:
         yield {
-            address: await held.enter_async_context(grpc.aio.insecure_channel(address, options=channel_options()))
+            address: await held.enter_async_context(open_channel(address, channel_options(), tls, host))
             for address in found_addresses
         }
 
@@ -155,11 +161,16 @@ async def addresses(target: str) -> list[str]:
     listed first: a process with an IPv4 and an IPv6 address is one process. Empty if the name
     cannot be resolved.
     """
-    host, _, port = target.removeprefix("dns:///").rpartition(":")
+    host, port = _host_and_port(target)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            result = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+            result = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError):
         return []
     kind, hosts = result[0][0], {entry[4][0] for entry in result if entry[0] is result[0][0]}
     return sorted(f"[{host}]:{port}" if kind is socket.AF_INET6 else f"{host}:{port}" for host in hosts)
+
+
+def _host_and_port(target: str) -> tuple[str, str]:
+    host, _, port = target.removeprefix("dns:///").rpartition(":")
+    return host.strip("[]"), port

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from cosyserve.settings import load
+from cosyserve.tls.certificate_files import CertificateFiles
 from tests.unit.repository.test_images import SETTINGS
 
 CHART = Path(__file__).parents[3] / "k8s" / "chart"
@@ -116,15 +116,66 @@ def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
         assert only["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         assert only["resources"]["requests"], name
         assert only["resources"]["limits"], name
-        if name.endswith("-gateway"):
-            assert only["readinessProbe"]["httpGet"] == {"port": "http", "path": "/readyz"}
-            assert only["ports"] == [{"name": "http", "containerPort": 8080}]
-            continue
-        service = only["readinessProbe"]["grpc"]["service"].rpartition(".")[2]
-        proto = import_module(
-            f"cosyserve.v1.{'synthesis' if service == 'SynthesisService' else name.rpartition('-')[2]}_pb2"
-        )
-        assert service in proto.DESCRIPTOR.services_by_name, name
+        assert only["readinessProbe"]["httpGet"] == {"port": "health", "path": "/readyz"}, name
+        kind, health = only["ports"]
+        assert health == {"name": "health", "containerPort": 8081}
+        assert kind["name"] == ("http" if name.endswith("-gateway") else "grpc")
+        assert {"name": f"{prefix_of(name)}HEALTH_LISTEN", "value": "0.0.0.0:8081"} in only["env"]
+
+
+def prefix_of(deployment: str) -> str:
+    return f"COSYSERVE_{deployment.rpartition('-')[2].upper()}_"
+
+
+def test_only_the_orchestrator_reaches_the_stages() -> None:
+    policies = named(render(None, release="spoken"), "NetworkPolicy")
+    deployments = named(render(None, release="spoken"), "Deployment")
+    assert set(policies) == {f"spoken-{stage}" for stage in STAGES}
+    for name, policy in policies.items():
+        pods = deployments[name]["spec"]["template"]
+        chosen_pods = policy["spec"]["podSelector"]["matchLabels"]
+        assert chosen_pods.items() <= pods["metadata"]["labels"].items()
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        (rule,) = policy["spec"]["ingress"]
+        (caller,) = rule["from"]
+        labels = caller["podSelector"]["matchLabels"]
+        assert set(caller) == {"podSelector"}
+        matching = [
+            other
+            for other, deployment in deployments.items()
+            if labels.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert matching == ["spoken-orchestrator"]
+        assert labels["app.kubernetes.io/instance"] == "spoken"
+        assert rule["ports"] == [{"protocol": "TCP", "port": "grpc"}]
+        assert "grpc" in [port["name"] for port in container(deployments[name])["ports"]]
+    without = helm("template", "spoken", CHART, "--set", "networkPolicies=false")
+    assert "NetworkPolicy" not in without.stdout
+
+
+def test_certificates_are_mounted_where_the_settings_say() -> None:
+    deployments = named(render(CHART / "ci" / "tls-values.yaml"), "Deployment")
+    for name, deployment in deployments.items():
+        service, only = name.rpartition("-")[2], container(deployment)
+        settings = load(SETTINGS[service], prefix_of(name), {entry["name"]: entry["value"] for entry in only["env"]})
+        (volume,) = (each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "tls")
+        secret = "orchestrator-tls" if service == "orchestrator" else "speech-tls"
+        assert volume["secret"] == {"secretName": secret, "defaultMode": 0o440}
+        mount = {"name": "tls", "mountPath": "/etc/cosyserve/tls", "readOnly": True}
+        assert mount in only["volumeMounts"]
+        folder = Path(mount["mountPath"])
+        names = ("tls.crt", "tls.key", "ca.crt")
+        assert settings.served_files == CertificateFiles(*(folder / file for file in names))
+        allowed = ("spiffe://cluster.local/ns/speech/sa/orchestrator",) if service in STAGES else ()
+        assert settings.tls_client_names == allowed
+        if service not in STAGES:
+            assert settings.calls is not None
+            assert settings.calls.files == settings.served_files
+        assert "grpc" not in only["readinessProbe"]
+    services = named(render(CHART / "ci" / "tls-values.yaml"), "Service").values()
+    assert {service["spec"]["ports"][0]["appProtocol"] for service in services} == {"https"}
+    for deployment in named(render(None), "Deployment").values():
+        assert "TLS" not in str(container(deployment)["env"])
 
 
 def test_the_keys_of_the_voices_are_the_frontends_alone() -> None:
@@ -147,6 +198,9 @@ def test_the_keys_of_the_voices_are_the_frontends_alone() -> None:
         ("voices.secret=keys", "voices"),
         ("voices.secret=keys,voices.claim=voices", "voices"),
         ("voices.secret=Keys_1,voices.url=s3://bucket/voices", "voices"),
+        ("tls.secret=Not_a_name", "secret"),
+        ("tls.stageCallers={a b}", "stageCallers"),
+        ("healthPort=80", "healthPort"),
     ],
 )
 def test_wrong_values_are_refused_by_name(setting: str, complaint: str) -> None:

@@ -17,6 +17,7 @@ import yaml
 from cosyserve.engines.gpu_facts import Gpu
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, recommended
 from cosyserve.settings import load
+from cosyserve.tls.certificate_files import CertificateFiles
 from services.frontend.settings import FrontendSettings
 from services.gateway.settings import GatewaySettings
 from services.llm.settings import LlmSettings
@@ -96,8 +97,9 @@ def test_every_image_is_nobodys_and_asks_after_its_health(target: str, service: 
     assert f"COSYSERVE_{service.upper()}_LISTEN=0.0.0.0:{PORTS[service]}" in stage
     (probe,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", stage, re.MULTILINE)
     entry = json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", stage, re.MULTILINE)[-1])
-    asks = "services.gateway.probe" if service == "gateway" else "cosyserve.probe"
-    assert json.loads(probe) == [entry[0], "-m", asks, str(PORTS[service])]
+    asks = ["services.gateway.probe"] if service == "gateway" else ["cosyserve.probe", "--http"]
+    assert json.loads(probe) == [entry[0], "-m", *asks, "8081"]
+    assert f"COSYSERVE_{service.upper()}_HEALTH_LISTEN=127.0.0.1:8081" in stage
     assert entry[1:] == ["-m", f"services.{service}"]
 
 
@@ -232,6 +234,25 @@ def test_the_settings_that_come_along_are_those_of_the_doctor() -> None:
     assert [line for line in lines if not line.startswith("#")] == [
         f"{name}={value}" for name, value in recommendation.items()
     ]
+
+
+@pytest.mark.parametrize("file", COMPOSE)
+def test_certificates_are_mounted_and_used_everywhere(file: str) -> None:
+    added = yaml.safe_load((ROOT / "compose.tls.yaml").read_text(encoding="utf-8"))["services"]
+    assert set(added) == set(PORTS)
+    for name, service in services(file).items():
+        (mount,) = added[name]["volumes"]
+        folder = Path(mount["target"])
+        assert mount["read_only"] is True
+        prefix = f"COSYSERVE_{name.upper()}_"
+        variables = {**environment(service), **added[name]["environment"], f"{prefix}LISTEN": "0.0.0.0:1"}
+        settings = load(SETTINGS[name], prefix, variables)
+        client_ca = None if name in PUBLISHED else folder / "ca.crt"
+        assert settings.served_files == CertificateFiles(folder / "tls.crt", folder / "tls.key", client_ca)
+        if name == "orchestrator":
+            assert settings.calls.files == CertificateFiles(folder / "tls.crt", folder / "tls.key", folder / "ca.crt")
+        if name == "gateway":
+            assert settings.calls.files == CertificateFiles(ca=folder / "ca.crt")
 
 
 @pytest.mark.parametrize("file", COMPOSE)

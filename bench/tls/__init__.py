@@ -1,0 +1,1 @@
+"""What TLS and client certificates cost a request."""

@@ -1,0 +1,164 @@
+"""PEM files of a certificate, its key and a CA: read together, checked, and read again when they
+change.
+
+A file is replaced at any moment, and a certificate and its key are two files. So what was read
+counts only if the files were the same before and after, and if OpenSSL takes it; otherwise the
+certificates of before stay in use, and the log says why.
+"""
+
+import logging
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.errors import SettingsError
+
+log = logging.getLogger(__name__)
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """Paths of PEM files; None: not used.
+
+    certificate: our own certificate, followed by intermediate ones. key: its private key, without a
+    passphrase. ca: the certificates that sign those of our peers.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+    def stamp(self) -> Stamp:
+        """Changes whenever one of the files does."""
+        return tuple(map(_stamp_of, (self.certificate, self.key, self.ca)))
+
+
+@dataclass(frozen=True, eq=False)
+class Certificates:
+    """What the files contain, PEM; two readings are equal only if they are the same object."""
+
+    certificate: bytes | None
+    key: bytes | None
+    ca: bytes | None
+    context: ssl.SSLContext
+    """The same for servers that are not gRPC's; with `ca`, callers need a certificate that it
+    signed.
+    """
+
+
+def read(files: CertificateFiles) -> Certificates:
+    """The contents of the files. Raises SettingsError that names the file and says why it cannot be
+    used: it is missing, is no PEM, or the key is that of another certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificate, key, ca = (None if path is None else _bytes_of(path) for path in _paths(files))
+    if files.certificate is not None and files.key is not None:
+        _check_pair(context, files.certificate, files.key)
+    if files.ca is not None:
+        _check_ca(context, files.ca, ca or b"")
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A session that is resumed would not show its certificate again.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return Certificates(certificate, key, ca, context)
+
+
+class CurrentCertificates:
+    """The newest usable contents of the files, which are looked at whenever these are asked for.
+
+    Threads may share it.
+    """
+
+    def __init__(self, files: CertificateFiles) -> None:
+        """Raises SettingsError as `read`: at the start there is nothing of before."""
+        self.files = files
+        self._lock = threading.Lock()
+        self._stamp = files.stamp()
+        self._current = read(files)
+
+    def latest(self) -> Certificates:
+        """Costs three calls of stat unless a file has changed. Blocks for a millisecond if one has;
+        raises nothing.
+        """
+        with self._lock:
+            stamp = self.files.stamp()
+            if stamp == self._stamp:
+                return self._current
+            try:
+                contents, problem = read(self.files), ""
+            except SettingsError as error:
+                contents, problem = self._current, str(error)
+            if self.files.stamp() != stamp:  # still being written: looked at again the next time
+                return self._current
+            self._stamp = stamp
+            if problem:
+                log.error("the certificates of before stay in use: %s", problem)
+            else:
+                log.info("certificates have been read again: %s", ", ".join(map(str, filter(None, _paths(self.files)))))
+                self._current = contents
+            return self._current
+
+
+def _paths(files: CertificateFiles) -> tuple[Path | None, ...]:
+    return (files.certificate, files.key, files.ca)
+
+
+def _stamp_of(path: Path | None) -> tuple[int, int, int, int] | None:
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if status is None else (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _check_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    _check_pem(certificate, "CERTIFICATE-----", "a certificate")
+    _check_pem(key, "PRIVATE KEY-----", "a private key")
+    try:
+        context.load_cert_chain(certificate, key, password=_no_passphrase)
+    except _Encrypted:
+        raise SettingsError(f"{key} has a passphrase; expected a key without one") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise SettingsError(f"{key} is not the key of the certificate in {certificate}") from error
+        raise SettingsError(f"{certificate} and {key} cannot be used: {_reason(error)}") from error
+    except OSError as error:
+        raise SettingsError(f"{certificate} and {key} cannot be read: {error.strerror or error}") from error
+
+
+def _check_ca(context: ssl.SSLContext, path: Path, contents: bytes) -> None:
+    _check_pem(path, "CERTIFICATE-----", "a certificate")
+    try:
+        context.load_verify_locations(cadata=contents.decode("ascii", "ignore"))
+    except ssl.SSLError as error:
+        raise SettingsError(f"{path} cannot be used as CA: {_reason(error)}") from error
+    complete = contents.count(b"-----BEGIN CERTIFICATE-----")
+    if contents.count(b"-----END CERTIFICATE-----") != complete:
+        raise SettingsError(f"{path} is not complete: {complete} certificates begin in it and fewer end")
+
+
+def _check_pem(path: Path, label: str, what: str) -> None:
+    if label.encode() not in _bytes_of(path):
+        raise SettingsError(f"{path} contains no {label.removesuffix('-----')} in PEM form; expected {what}")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+class _Encrypted(Exception):
+    """OpenSSL asked for a passphrase; without an answer it would ask the terminal."""
+
+
+def _no_passphrase() -> str:
+    raise _Encrypted

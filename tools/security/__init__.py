@@ -1,0 +1,1 @@
+"""Scans of code, secrets and dependencies, and which findings are allowed for which reason."""
