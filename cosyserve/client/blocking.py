@@ -132,12 +132,12 @@ class Client:
     message can carry raise InvalidRequest.
     """
 
-    def __init__(self, target: str) -> None:
-        """target: host:port; nothing is sent before the first call."""
+    def __init__(self, target: str, api_key: str | None = None) -> None:
+        """target: host:port; nothing is sent before the first call. api_key: as `AsyncClient`."""
         self.target = target
         self._loop = LoopThread()
         self._closed = False
-        self._client = self._loop.call(lambda: AsyncClient(target))
+        self._client = self._loop.call(lambda: AsyncClient(target, api_key))
 
     def connect(self, seconds: float | None = None) -> None:
         """Wait until the server can be called; `AsyncClient.connect` says what is raised."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 
-from cosyserve import telemetry
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
@@ -83,11 +82,12 @@ class StreamingSpeech(Speech):
         seconds: float | None,
         fragments: AsyncIterable[str] | None,
         resume_seconds: float,
+        key: str = "",
     ) -> None:
         """fragments: text that is written automatically, to its end, once the call has begun. Its
         exceptions end the call and are raised to the iterating task.
         """
-        super().__init__(channel, target, setup.request, seconds, resumptions=0, resume_seconds=resume_seconds)
+        super().__init__(channel, target, setup.request, seconds, 0, resume_seconds, key)
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
@@ -142,7 +142,7 @@ class StreamingSpeech(Speech):
         if self._failed is not None:
             raise self._failed
         call: Any = self._stub.StreamingSynthesize(  # type: ignore[call-arg]  # written to, not given an iterator
-            timeout=seconds, metadata=tuple(telemetry.outgoing())
+            timeout=seconds, metadata=self._metadata()
         )
         if self._sending is not None:
             self._sending.cancel()

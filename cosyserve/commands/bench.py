@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.api_key import add_api_key, api_key
 from cosyserve.commands.terminal.arguments import SERVER, add_json, number, server
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
 from cosyserve.errors import CosyserveError
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "server", nargs="?", type=server, default=SERVER, metavar="ADDRESS", help="HOST:PORT (default: %(default)s)"
     )
+    add_api_key(parser)
     arrivals = parser.add_mutually_exclusive_group()
     arrivals.add_argument(
         "--streams",
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     texts = _texts(arguments.texts)
     results: list[tuple[Load, Outcome]] = []
-    async with AsyncClient(arguments.server) as client:
+    async with AsyncClient(arguments.server, api_key(arguments)) as client:
         await client.connect(_CONNECT_SECONDS)
         if not arguments.json:
             print(_HEAD)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from cosyserve.rpc.server import ServerSettings
 from cosyserve.settings import require_range
+from services.orchestrator.access.access_settings import AccessSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
@@ -15,7 +15,7 @@ characters; with less room it would wait for ever.
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrchestratorSettings(ServerSettings):
+class OrchestratorSettings(AccessSettings):
     """All settings of the orchestrator."""
 
     frontend: tuple[str, ...]

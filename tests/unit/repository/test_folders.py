@@ -36,7 +36,7 @@ LAYERS = {
         {"flow", "vocoder"},
         {"inputs"},
     ],
-    "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"speech"}],
+    "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"access"}, {"speech"}],
     "gateway": [
         {EDGE},
         {"serving"},
