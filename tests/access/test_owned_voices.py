@@ -80,7 +80,6 @@ async def test_a_voice_of_another_tenant_is_not_there_for_anything(address: str)
             lambda: client.delete_voice("b-of-bob"),
             lambda: client.update_voice("b-of-bob", display_name="mine"),
             lambda: client.synthesize("word", voice="b-of-bob").read(),
-            lambda: client.convert_voice(b"\1\2\3", voice="b-of-bob").read(),
             lambda: client.synthesize_unary("word", voice="b-of-bob"),
             lambda: client.streaming_synthesize(_written(), voice="b-of-bob").read(),
         ):

@@ -57,7 +57,7 @@ class AccessSettings(ServerSettings):
     """
     share_wait_seconds: float = 1.0
     """Longest time, 0 to 30 s, that a request waits for a place where several keys share them."""
-    share_kept_seconds: float = 5.0
+    share_kept_seconds: float = 10.0
     """How long, 0 to 60 s, a place that a key has just used is kept for it from other keys."""
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Client of the frontend for voices, recordings and instructions."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -8,7 +9,7 @@ from typing import TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.errors import FailedPrecondition, InternalFault
+from cosyserve.errors import CosyserveError, FailedPrecondition, InternalFault
 from cosyserve.rpc.calls import answer
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
@@ -86,15 +87,16 @@ class VoiceStage:
 
     async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
         """Create a voice. The draft needs an id and a request_id, so that a second attempt returns
-        the voice that the first one created. Raises FailedPrecondition, and leaves no voice, if a
-        frontend of an earlier release made it everyone's.
+        the voice that the first one created. Raises FailedPrecondition if a frontend of an earlier
+        release made it everyone's, and deletes it.
         """
         owner = current_call().caller.owner
         request = pb.FrontendServiceCreateVoiceRequest(draft=draft, owner=owner)
         made = (await self._ask(lambda stub: stub.CreateVoice, request, self.reading)).voice
         if made.summary.owner != owner:
-            await self.delete(made.summary.id, everywhere=True)
-            raise FailedPrecondition("a frontend of an earlier release knows no owners of voices; the voice is deleted")
+            with contextlib.suppress(CosyserveError):
+                await self.delete(made.summary.id, everywhere=True)
+            raise FailedPrecondition("a frontend of an earlier release knows no owners of voices; update it first")
         return made
 
     async def update(

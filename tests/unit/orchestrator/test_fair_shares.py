@@ -46,9 +46,7 @@ def test_a_share_is_that_of_the_weight_and_at_least_one_place(
     weights: tuple[int, int], places: tuple[int, int]
 ) -> None:
     shares = FairShares(8)
-    first, second = (shares.holder(Share(name, weight)) for name, weight in zip("ab", weights, strict=True))
-    shares.take(first)
-    shares.take(second)
+    first, second = (taken(shares, Share(name, weight), most=1) for name, weight in zip("ab", weights, strict=True))
     assert (shares.places_of(first), shares.places_of(second)) == places
 
 
@@ -134,8 +132,8 @@ class Callers:
 
         task = asyncio.create_task(request())
         self.tasks.append(task)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(6):
+            await asyncio.sleep(0)
         return task
 
     async def end_one(self, key: str) -> None:
