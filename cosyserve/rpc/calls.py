@@ -102,6 +102,11 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
     return kind(text, retry_after=retry_delay(error))
 
 
+def is_lost(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the true status was lost, because a write crossed the end of the call."""
+    return error.details() == _LOST_STATUS
+
+
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
     """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
     hint = next(_details(error, error_details_pb2.RetryInfo), None)

@@ -84,7 +84,7 @@ async def test_a_caller_that_hangs_up_and_one_over_its_limit(guarded: Stack, aud
     async with AsyncClient(f"127.0.0.1:{guarded.orchestrator.port}", PLANTED.secret) as client:
         speaking = asyncio.create_task(client.synthesize("word").read())
         await until(lambda: guarded.scripts["token2wav"][0].active)
-        with pytest.raises(LimitReached, match="key alice .* 1 of 1 requests at once") as caught:
+        with pytest.raises(LimitReached, match=r"key alice .* 1 of 1 requests at once") as caught:
             await client.synthesize("word").read()
         assert caught.value.retry_after
         speaking.cancel()

@@ -77,7 +77,7 @@ def test_what_up_gives_its_services(keys: Path, monkeypatch: pytest.MonkeyPatch)
     local, http = "127.0.0.1:0", "127.0.0.1:0"
     assert callers(None, local, http, insecure=False) == {}
     for listen, web in (("0.0.0.0:1", "off"), (local, "0.0.0.0:1")):
-        with pytest.raises(SettingsError, match="--keys FILE.*--insecure"):
+        with pytest.raises(SettingsError, match=r"--keys FILE.*--insecure"):
             callers(None, listen, web, insecure=False)
         assert callers(None, listen, web, insecure=True)["COSYSERVE_ORCHESTRATOR_INSECURE"] == "true"
         given = callers(keys, listen, web, insecure=False)

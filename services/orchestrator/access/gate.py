@@ -18,6 +18,10 @@ from services.orchestrator.access.usage import UsageByKey
 
 _HEALTH = "/grpc.health.v1."
 _REFLECTION = "/grpc.reflection."
+_REFUSAL_SECONDS = 0.05
+"""A status that crosses the first write of a streaming caller is lost in many clients: by then it
+is written. It also slows down those who try keys.
+"""
 
 
 class AccessGate(grpc.aio.ServerInterceptor):
@@ -70,6 +74,7 @@ class AccessGate(grpc.aio.ServerInterceptor):
 
 def _refusing(error: CosyserveError) -> Callable[[Any, Context], Awaitable[None]]:
     async def refuse(requests: Any, context: Context) -> None:
+        await asyncio.sleep(_REFUSAL_SECONDS)
         await abort(context, error)
 
     return refuse

@@ -41,8 +41,9 @@ def equal_rows(digests: Digests, one: Digests) -> NDArray[np.int64]:
     """1 for each row that is `one`, else 0. Every word of every row is compared, without a branch
     that depends on what is compared.
     """
-    differences = digests ^ one
-    return (np.bitwise_or.reduce(differences, axis=1) == 0).astype(np.int64)
+    differences: Digests = np.bitwise_or.reduce(digests ^ one, axis=1)
+    equal: NDArray[np.int64] = (differences == 0).astype(np.int64)
+    return equal
 
 
 def _words(digests: str) -> Digests:
