@@ -32,7 +32,7 @@ def orchestrator(listen: str, **settings: str) -> OrchestratorSettings:
 
 def test_an_orchestrator_that_others_reach_needs_keys_or_a_word(keys: Path) -> None:
     assert orchestrator("127.0.0.1:0").gate() is None
-    with pytest.raises(SettingsError, match=r"0\.0\.0\.0:1 can be reached .* KEYS_FILE.*--insecure"):
+    with pytest.raises(SettingsError, match=r"0\.0\.0\.0:1 can be reached .*KEYS_FILE.*--insecure"):
         orchestrator("0.0.0.0:1")
     assert orchestrator("0.0.0.0:1", INSECURE="true").gate() is None
     assert orchestrator("0.0.0.0:1", KEYS_FILE=str(keys)).gate() is not None
