@@ -1,9 +1,9 @@
-"""Can the time of a right and of a wrong key be told apart? `python -m bench.access.key_timing
+"""Does its time show whether a key is right? `python -m bench.access.key_timing
 [--pairs 10000] [--keys 100] [--json FILE]`
 
 Each pair is the look-up of one key of a ring and of one that no ring has, in random order, without
 garbage collection. Printed is the probability that the right one of a pair
-takes longer (0.5: they cannot be told apart), with the range in which it lies with 99 % certainty,
+takes longer (0.5: the time shows nothing), with the range in which it lies with 99 % certainty,
 for right keys at the beginning, in the middle and at the end of the ring.
 """
 
@@ -74,7 +74,7 @@ def compared(ring: KeyRing, right: Sequence[str], place: str, pairs: int) -> Com
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 1 if they can be told apart."""
+    """Returns 1 if it does."""
     parser = command("bench.access.key_timing", __doc__)
     parser.add_argument("--pairs", type=int, default=10_000, help="of each place (default: %(default)s)")
     parser.add_argument("--keys", type=int, default=100, help="in the ring (default: %(default)s)")
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results["machine"] = machine()
     results["rows"] = [asdict(row) for row in rows]
     apart = [row.place for row in rows if not row.alike]
-    print("a right and a wrong key " + (f"differ: {', '.join(apart)}" if apart else "cannot be told apart"))
+    print(f"the time shows a right key: {', '.join(apart)}" if apart else "the time shows nothing")
     return 1 if apart else 0
 
 
