@@ -15,6 +15,7 @@ from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.voice_names import VoiceNames
 
+_ACCESS_SECONDS = 2.0
 _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
 
 
@@ -92,7 +93,7 @@ class Speaker:
         serve. Without an answer of it, speech will say what is wrong.
         """
         try:
-            await self.client.require_access()
+            await self.client.require_access(_ACCESS_SECONDS)
         except (Unauthenticated, PermissionDenied):
             raise
         except CosyserveError:

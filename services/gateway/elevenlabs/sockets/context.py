@@ -58,6 +58,7 @@ class Context:
         self._pending = PendingText()
         self._settings = VoiceSettings()
         self._speech: StreamingSpeech | None = None
+        self._stopped = False
         self._spoken = SpokenText()
         self._since = 0
         """Milliseconds from the beginning of the utterance to the end of the last alignment."""
@@ -94,6 +95,7 @@ class Context:
         """Cancel the speech in every stage, now: `run` raises CancelledError, or returns if there
         is no speech yet.
         """
+        self._stopped = True
         if self._speech is not None:
             await self._speech.close()
         else:
@@ -109,7 +111,10 @@ class Context:
             part = await self._next()
         if part is Mark.END:
             return
-        self._speech = await self._begin()
+        speech = await self._begin()
+        if self._stopped:  # while the voice was looked up
+            return
+        self._speech = speech
         async with self._speech:
             writing = asyncio.create_task(self._write(self._speech, part))
             reading = asyncio.create_task(self._read(self._speech))
