@@ -153,6 +153,7 @@ def test_the_key_is_in_no_list_of_processes_nor_in_the_log_of_up(tmp_path: Path)
         refused = run_cosyserve(*say)
         assert refused.returncode == 1
         assert "UNAUTHENTICATED" in refused.stderr
+        assert "--api-key-file FILE" in refused.stderr
         by_file, by_variable = (
             run_cosyserve(*say, "--api-key-file", str(key)),
             run_cosyserve(*say, COSYSERVE_API_KEY=secret),

@@ -11,7 +11,7 @@ kept.
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import floor
 
@@ -86,17 +86,16 @@ class FairShares:
 
     def places_of(self, holder: Holder) -> int:
         """Its share, in whole places; at least one."""
-        rivals = [other for other in self._present() if other is not holder]
-        weights = sum(other.share.weight for other in rivals if other.share.priority <= holder.share.priority)
-        return max(floor(self.limit * holder.share.weight / (weights + holder.share.weight)), 1)
+        return self._places(holder, self._weights(holder))
 
     def has_room(self, holder: Holder) -> bool:
         """Whether one more request of the key may have a place now."""
         if self.active >= self.limit:
             return False
-        if holder.active < self.places_of(holder):
+        weights = self._weights(holder)
+        if holder.active < self._places(holder, weights):
             return True
-        kept = sum(self._kept(other) for other in self._present() if self._binds(other, holder))
+        kept = sum(self._kept(other, weights) for other in self._present() if self._binds(other, holder))
         return self.active + kept < self.limit
 
     def rank(self, holder: Holder, ahead: int) -> tuple[int, float]:
@@ -108,10 +107,24 @@ class FairShares:
     def _binds(self, other: Holder, holder: Holder) -> bool:
         return other is not holder and other.share.priority <= holder.share.priority
 
-    def _kept(self, holder: Holder) -> int:
+    def _kept(self, holder: Holder, weights: Sequence[float]) -> int:
         """Places that are free and kept for the key."""
         used = holder.held_since(self._now() - self.kept_seconds)
-        return max(min(used, self.places_of(holder)) - holder.active, 0)
+        return max(min(used, self._places(holder, weights)) - holder.active, 0)
+
+    def _places(self, holder: Holder, weights: Sequence[float]) -> int:
+        rivals = sum(weights[: holder.share.priority + 1])
+        return max(floor(self.limit * holder.share.weight / rivals), 1)
+
+    def _weights(self, asking: Holder) -> list[float]:
+        """By class, of the keys that have a share and of the one that asks."""
+        present = self._present()
+        if asking not in present:
+            present.append(asking)
+        weights = [0.0] * (1 + max(one.share.priority for one in present))
+        for one in present:
+            weights[one.share.priority] += one.share.weight
+        return weights
 
     def _present(self) -> list[Holder]:
         """Keys that have a share."""
