@@ -71,6 +71,9 @@ async def test_each_call_is_one_line_with_what_it_used(guarded: Stack, audited: 
         "status": "UNAUTHENTICATED",
     }
     assert "key" not in fourth
+    used = fifth["since_start"]
+    assert (used["requests"], used["characters"]) == (4, 2 * len(SECRET) + 1)
+    assert used["audio_seconds"] == pytest.approx(first["audio_seconds"] + third["audio_seconds"], abs=0.01)
     assert (fifth["status"], fifth["audio_seconds"]) == ("INVALID_ARGUMENT", 0)
 
 

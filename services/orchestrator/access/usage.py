@@ -25,7 +25,9 @@ class Used:
 
 
 class UsageByKey:
-    """Of the 20,000 keys that were used last."""
+    """Of the 20,000 keys that were used last. Each line has the counts of its key so far, so that
+    the last one of a key is what it has used of this process.
+    """
 
     def __init__(self) -> None:
         self.used: OrderedDict[str, Used] = OrderedDict()
@@ -56,9 +58,6 @@ class UsageByKey:
                 **line,
                 "audio_seconds": round(call.audio_seconds, 3),
                 "characters": call.characters,
+                "since_start": {**asdict(used), "audio_seconds": round(used.audio_seconds, 3)},
             }
         log.info("%s", json.dumps({**line, "milliseconds": round(milliseconds, 1)}))
-
-    def report(self) -> dict[str, dict[str, float]]:
-        """By key."""
-        return {key: asdict(used) for key, used in self.used.items()}
