@@ -73,6 +73,8 @@ def callers(keys: Path | None, listen: str, http: str, *, insecure: bool) -> dic
     has_keys = keys is not None or any(map(os.environ.get, _KEYS_IN_PLACE))
     insecure = insecure or os.environ.get(_INSECURE, "").lower() in ("1", "true", "yes", "on")
     for address in (listen, *([] if http == "off" else [http])):
+        if not address.rpartition(":")[0]:
+            continue  # what is no address is refused as such
         try:
             require_protected(address, keys=has_keys, insecure=insecure, ways=_WAYS)
         except ValueError as error:
