@@ -68,7 +68,7 @@ ENTRYPOINT ["python", "-m", "services.token2wav"]
 
 FROM slim AS orchestrator
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[orchestrator]" \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[orchestrator,jwt]" \
     && pip check
 USER 10001
 EXPOSE 50051

@@ -3,12 +3,14 @@
     CosyserveError
     ├── InvalidRequest      INVALID_ARGUMENT     a value of the caller: which, and what is allowed
     ├── NotFound            NOT_FOUND            no such voice
+    ├── Unauthenticated     UNAUTHENTICATED      no API key, or one that is not valid
     ├── PermissionDenied    PERMISSION_DENIED    the caller may not call this method
     ├── AlreadyExists       ALREADY_EXISTS       a voice of that id exists
     ├── OutOfRange          OUT_OF_RANGE         a resume point after the end of the audio
     ├── FailedPrecondition  FAILED_PRECONDITION  another engine than the one that began the request,
     │                                            or the voice, model or peer lacks something
     ├── Overloaded          RESOURCE_EXHAUSTED   full; carries a retry hint
+    │   └── LimitReached    RESOURCE_EXHAUSTED   a limit of the caller's API key; names it
     ├── Unavailable         UNAVAILABLE          a peer is down or this service is draining
     ├── DeadlineExceeded    DEADLINE_EXCEEDED    a peer did not answer in time
     ├── CallerStalled       DEADLINE_EXCEEDED    the caller read or sent nothing in time;
@@ -77,6 +79,10 @@ class NotFound(CosyserveError):
     code = grpc.StatusCode.NOT_FOUND
 
 
+class Unauthenticated(CosyserveError):
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
 class PermissionDenied(CosyserveError):
     code = grpc.StatusCode.PERMISSION_DENIED
 
@@ -95,6 +101,12 @@ class FailedPrecondition(CosyserveError):
 
 class Overloaded(CosyserveError):
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class LimitReached(Overloaded):
+    """A limit of the caller's API key; `google.rpc.ErrorInfo` has its reason."""
+
+    reason = "KEY_LIMIT"
 
 
 class Unavailable(CosyserveError):

@@ -14,6 +14,7 @@ Programs that run an event loop use `AsyncClient`, since these calls would block
 not survive a fork.
 """
 
+import copy
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -133,12 +134,22 @@ class Client:
     message can carry raise InvalidRequest.
     """
 
-    def __init__(self, target: str, *, tls: ClientTls | None = None) -> None:
+    def __init__(self, target: str, api_key: str | None = None, *, tls: ClientTls | None = None) -> None:
         """Arguments as of `AsyncClient`."""
         self.target = target
         self._loop = LoopThread()
         self._closed = False
-        self._client = self._loop.call(lambda: AsyncClient(target, tls=tls))
+        self._client = self._loop.call(lambda: AsyncClient(target, api_key, tls=tls))
+
+    def with_key(self, api_key: str) -> Self:
+        """As `AsyncClient.with_key`."""
+        other = copy.copy(self)
+        other._client = self._client.with_key(api_key)
+        return other
+
+    def require_access(self, timeout: float | None = 10.0) -> None:
+        """Raises Unauthenticated, or PermissionDenied, if calls of this client would."""
+        self._loop.run(self._client.require_access(timeout))
 
     def connect(self, seconds: float | None = None) -> None:
         """Wait until the server can be called; `AsyncClient.connect` says what is raised."""

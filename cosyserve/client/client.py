@@ -6,6 +6,7 @@ async with AsyncClient("127.0.0.1:50051") as client, client.synthesize("Hello.")
     print(speech.header.seed, speech.summary.real_time_factor)
 """
 
+import copy
 import secrets
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from types import TracebackType
@@ -29,6 +30,7 @@ from cosyserve.client.types import (
     read_voice_line,
 )
 from cosyserve.errors import Unavailable
+from cosyserve.keys.presented import key_of_environment, metadata_of
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options, connect
@@ -53,15 +55,26 @@ class AsyncClient:
     InvalidRequest.
     """
 
-    def __init__(self, target: str, *, tls: ClientTls | None = None) -> None:
-        """target: host:port, or unix:/path; nothing is sent before the first call. tls: None for
-        plaintext. Raises SettingsError for certificate files that cannot be used.
+    def __init__(self, target: str, api_key: str | None = None, *, tls: ClientTls | None = None) -> None:
+        """target: host:port, or unix:/path; nothing is sent before the first call. api_key: for a
+        server that wants one; None: that of the variable COSYSERVE_API_KEY, if it is set; empty:
+        none. tls: None for plaintext. Raises SettingsError for certificate files that cannot be
+        used.
         """
         self.target = target
+        self._key = key_of_environment() if api_key is None else api_key
         self._channel = open_channel(target, channel_options(_MAX_MESSAGE_BYTES), tls)
         self._stub = cast(
             "synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel)
         )
+
+    def with_key(self, api_key: str) -> Self:
+        """A client on the same connection whose calls have another key; empty: none. Only the
+        client that made the connection closes it.
+        """
+        other = copy.copy(self)
+        other._key = api_key
+        return other
 
     async def connect(self, seconds: float | None = None) -> None:
         """Wait until the server can be reached. seconds and errors:
@@ -99,7 +112,7 @@ class AsyncClient:
         server up to 30 s each time; 0: an unreachable server is an error at once.
         """
         request = request_of(pb.SynthesizeRequest, how, text=text)
-        return Speech(self._channel, self.target, request, timeout, resumptions, resume_seconds)
+        return Speech(self._channel, self.target, request, timeout, resumptions, resume_seconds, self._key)
 
     def convert_voice(
         self,
@@ -114,7 +127,7 @@ class AsyncClient:
         resumptions, resume_seconds: as in `synthesize`.
         """
         request = request_of(pb.ConvertVoiceRequest, how, audio=audio)
-        return Speech(self._channel, self.target, request, timeout, resumptions, resume_seconds)
+        return Speech(self._channel, self.target, request, timeout, resumptions, resume_seconds, self._key)
 
     def streaming_synthesize(
         self,
@@ -134,7 +147,7 @@ class AsyncClient:
         lost stream is raised.
         """
         setup = setup_of(how, mode, buffer_delay_milliseconds, idle_timeout_milliseconds)
-        return StreamingSpeech(self._channel, self.target, setup, timeout, fragments, resume_seconds)
+        return StreamingSpeech(self._channel, self.target, setup, timeout, fragments, resume_seconds, self._key)
 
     async def synthesize_unary(
         self,
@@ -148,6 +161,10 @@ class AsyncClient:
             self._stub.SynthesizeUnary, request_of(pb.SynthesizeUnaryRequest, how, text=text), timeout
         )
         return response.audio, read_header(response.header), read_summary(response.summary)
+
+    async def require_access(self, timeout: float | None = 10.0) -> None:  # noqa: ASYNC109
+        """Raises Unauthenticated, or PermissionDenied, if calls of this client would."""
+        await self._ask(self._stub.ListVoices, pb.ListVoicesRequest(page_size=1), timeout)
 
     async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
         """All voices, ordered by id."""
@@ -224,6 +241,7 @@ class AsyncClient:
 
     async def _ask(self, method: Callable[..., Awaitable[T]], request: object, timeout: float | None) -> T:  # noqa: ASYNC109
         try:
-            return await method(request, timeout=timeout, metadata=telemetry.outgoing())
+            metadata = [*telemetry.outgoing(), *metadata_of(self._key)]
+            return await method(request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"server at {self.target}") from error

@@ -24,6 +24,7 @@ from cosyserve.client.types import (
     read_warning,
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
+from cosyserve.keys.presented import metadata_of
 from cosyserve.rpc.calls import as_error, read
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
@@ -48,8 +49,12 @@ class Speech:
         seconds: float | None,
         resumptions: int,
         resume_seconds: float,
+        key: str = "",
     ) -> None:
-        """resumptions, resume_seconds: as in `cosyserve.client.AsyncClient.synthesize`."""
+        """resumptions, resume_seconds: as in `cosyserve.client.AsyncClient.synthesize`. key: of the
+        caller; empty: none.
+        """
+        self._key = key
         self.header: Header | None = None
         """Set with the first chunk."""
         self.words: list[WordTime] = []
@@ -194,7 +199,10 @@ class Speech:
             if isinstance(self.request, synthesis_pb2.SynthesizeRequest)
             else self._stub.ConvertVoice
         )
-        return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
+        return method(self.request, timeout=seconds, metadata=self._metadata())
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (*telemetry.outgoing(), *metadata_of(self._key))
 
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:

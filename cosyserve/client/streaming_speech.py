@@ -7,11 +7,10 @@ from typing import Any
 
 import grpc
 
-from cosyserve import telemetry
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
-from cosyserve.errors import CosyserveError, InvalidRequest
-from cosyserve.rpc.calls import as_error
+from cosyserve.errors import CosyserveError, InvalidRequest, Unauthenticated
+from cosyserve.rpc.calls import as_error, is_lost
 from cosyserve.tasks import Changes, retrieve_error
 from cosyserve.v1 import synthesis_pb2
 
@@ -19,6 +18,7 @@ MOST_CHARACTERS = 200_000
 """Characters kept of one stream, as many as a server accepts by default. A message without text
 counts as one.
 """
+_ASKING_SECONDS = 5.0
 Part = synthesis_pb2.StreamingSynthesizeRequest | None
 """A message after the setup; None: the end of the text."""
 
@@ -83,11 +83,12 @@ class StreamingSpeech(Speech):
         seconds: float | None,
         fragments: AsyncIterable[str] | None,
         resume_seconds: float,
+        key: str = "",
     ) -> None:
         """fragments: text that is written automatically, to its end, once the call has begun. Its
         exceptions end the call and are raised to the iterating task.
         """
-        super().__init__(channel, target, setup.request, seconds, resumptions=0, resume_seconds=resume_seconds)
+        super().__init__(channel, target, setup.request, seconds, 0, resume_seconds, key)
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
@@ -142,7 +143,7 @@ class StreamingSpeech(Speech):
         if self._failed is not None:
             raise self._failed
         call: Any = self._stub.StreamingSynthesize(  # type: ignore[call-arg]  # written to, not given an iterator
-            timeout=seconds, metadata=tuple(telemetry.outgoing())
+            timeout=seconds, metadata=self._metadata()
         )
         if self._sending is not None:
             self._sending.cancel()
@@ -205,6 +206,23 @@ class StreamingSpeech(Speech):
                 return
             await self._changes.wait()
 
+    async def _resume(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
+        await super()._resume(await self._refusal(cause) or error, cause)
+
+    async def _refusal(self, cause: grpc.aio.AioRpcError) -> CosyserveError | None:
+        """Why a call was refused whose status is lost: a server with keys refuses one before it
+        reads, when the setup may still be on its way.
+        """
+        if self.header is not None or not is_lost(cause):
+            return None
+        request = synthesis_pb2.ListVoicesRequest(page_size=1)
+        try:
+            await self._stub.ListVoices(request, metadata=self._metadata(), timeout=_ASKING_SECONDS)  # type: ignore[misc]
+        except grpc.aio.AioRpcError as refused:
+            error = as_error(refused, f"server at {self._target}")
+            return error if isinstance(error, Unauthenticated) else None
+        return None
+
     async def _error(self) -> CosyserveError:
         """What ended the call."""
         call = self._call
@@ -213,7 +231,7 @@ class StreamingSpeech(Speech):
         )
         if status.code() is grpc.StatusCode.OK:
             return InvalidRequest("the synthesis is over, nothing can be written to it")
-        return as_error(status, f"server at {self._target}")
+        return await self._refusal(status) or as_error(status, f"server at {self._target}")
 
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
         """A write on a dead call is ignored: the iteration raises its error."""

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.api_key import add_api_key, api_key
 from cosyserve.commands.terminal.arguments import SERVER, add_json, number, server
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
 from cosyserve.commands.terminal.tls_arguments import client_tls
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "server", nargs="?", type=server, default=SERVER, metavar="ADDRESS", help="HOST:PORT (default: %(default)s)"
     )
+    add_api_key(parser)
     arrivals = parser.add_mutually_exclusive_group()
     arrivals.add_argument(
         "--streams",
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     texts = _texts(arguments.texts)
     results: list[tuple[Load, Outcome]] = []
-    async with AsyncClient(arguments.server, tls=client_tls(arguments)) as client:
+    async with AsyncClient(arguments.server, api_key(arguments), tls=client_tls(arguments)) as client:
         await client.connect(_CONNECT_SECONDS)
         if not arguments.json:
             print(_HEAD)

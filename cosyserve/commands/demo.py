@@ -12,6 +12,7 @@ from cosyserve.commands.terminal.arguments import add_json, add_stack, model_dir
 from cosyserve.commands.terminal.audio_output import check_output
 from cosyserve.commands.terminal.output import FAILED, print_json, report_failure
 from cosyserve.host.starting.measurement import TEXT, measure
+from cosyserve.host.starting.serving import WITHOUT_KEYS
 from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE
 
@@ -36,6 +37,7 @@ async def run(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         device=arguments.device,
         gpu_sharing=arguments.gpu_sharing,
+        environ=WITHOUT_KEYS,
         report=lambda line: print(f"  {line}", file=sys.stderr),
     )
     async with stack_of as stack, AsyncClient(stack.plain) as client:

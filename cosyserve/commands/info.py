@@ -7,9 +7,11 @@ from typing import cast
 import grpc
 from google.protobuf.json_format import MessageToDict
 
+from cosyserve.commands.terminal.api_key import api_key
 from cosyserve.commands.terminal.arguments import add_json, add_server
 from cosyserve.commands.terminal.output import number, print_json
 from cosyserve.commands.terminal.tls_arguments import client_tls
+from cosyserve.keys.presented import metadata_of
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options, connect
@@ -28,14 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     """Any service can be queried; the orchestrator adds its stages."""
+    caller = metadata_of(api_key(arguments))
     async with open_channel(arguments.server, channel_options(), client_tls(arguments)) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         await connect(channel, arguments.server)
         try:
             if arguments.warm_up:
-                warm = await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=_WARM_UP_SECONDS)
+                warm = await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=_WARM_UP_SECONDS, metadata=caller)
                 print(f"warm after {warm.milliseconds:.0f} ms", file=sys.stderr)
-            output = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
+            output = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS, metadata=caller)
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"info at {arguments.server}") from error
     if arguments.json:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
+from cosyserve.commands.terminal.api_key import api_key
 from cosyserve.commands.terminal.arguments import add_json, add_server, model_directory, pair, voices_url
 from cosyserve.commands.terminal.output import print_json
 from cosyserve.commands.terminal.server_package import require_engines, run_module
@@ -92,7 +93,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if arguments.action in ("import", "export"):
         return await _transfer(arguments)
-    async with AsyncClient(arguments.server, tls=client_tls(arguments)) as client:
+    async with AsyncClient(arguments.server, api_key(arguments), tls=client_tls(arguments)) as client:
         await client.connect()
         return await _ACTIONS[arguments.action or "list"](client, arguments)
 

@@ -62,9 +62,19 @@ async def answer(call: Awaitable[Response]) -> Response:
 
 # grpc.aio replaces the true status by this text if a write crosses the end of the call.
 _LOST_STATUS: Final = "Internal error from Core"
+_KEEP_THEIR_TEXT: Final = (
+    errors.InvalidRequest,
+    errors.NotFound,
+    errors.AlreadyExists,
+    errors.OutOfRange,
+    errors.Unauthenticated,
+    errors.LimitReached,
+)
+"""Errors whose text is about the request alone."""
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
     grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
     grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
@@ -84,12 +94,17 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
     the peer, a stage by its name and not its address, because the text may reach a caller.
     """
     code, text = error.code(), error.details() or "no details"
-    kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
+    kind = _key_limit(error) or _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
         kind, text = errors.Unavailable, "ended the call while it was being written to"
-    if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
+    if kind not in _KEEP_THEIR_TEXT:
         text = f"{peer}: {text}"
     return kind(text, retry_after=retry_delay(error))
+
+
+def is_lost(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the true status was lost, because a write crossed the end of the call."""
+    return error.details() == _LOST_STATUS
 
 
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
@@ -100,8 +115,17 @@ def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
 
 def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
     """The speech fault that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
-    reasons = (info.reason for info in _details(error, error_details_pb2.ErrorInfo))
-    return next((errors.SPEECH_FAULTS[reason] for reason in reasons if reason in errors.SPEECH_FAULTS), None)
+    return next((errors.SPEECH_FAULTS[reason] for reason in _reasons(error) if reason in errors.SPEECH_FAULTS), None)
+
+
+def _key_limit(error: grpc.aio.AioRpcError) -> type[errors.LimitReached] | None:
+    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return None
+    return errors.LimitReached if errors.LimitReached.reason in _reasons(error) else None
+
+
+def _reasons(error: grpc.aio.AioRpcError) -> list[str]:
+    return [info.reason for info in _details(error, error_details_pb2.ErrorInfo)]
 
 
 def _details(error: grpc.aio.AioRpcError, kind: type[Detail]) -> Iterator[Detail]:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault, SpeechFault, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, LimitReached, SpeechFault, Unavailable
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -71,12 +71,12 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         method: str = details.method
         if handler is not None and method == _WATCH:
-            return _rebuilt(handler, self._counted)
+            return rebuilt(handler, self._counted)
         if handler is None or method.startswith("/grpc."):
             return handler
         if self._refusing:
             return grpc.stream_stream_rpc_method_handler(_refuse)
-        return _rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
+        return rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
 
     def _counted(
         self, behaviour: Callable[[Any, Context], Awaitable[None]]
@@ -127,7 +127,7 @@ def kind_of(handler: Any) -> str:
     return "_".join("stream" if one else "unary" for one in (handler.request_streaming, handler.response_streaming))
 
 
-def _rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
+def rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
     """`handler` with its behaviour wrapped."""
     kind = kind_of(handler)
     return getattr(grpc, f"{kind}_rpc_method_handler")(
@@ -195,7 +195,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
-    `google.rpc.RetryInfo` and the guard that detected a fault as `google.rpc.ErrorInfo`.
+    `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, or that a
+    limit of an API key was reached.
     """
     telemetry.failed(error)
     status = status_pb2.Status(code=error.code.value[0], message=error.message)
@@ -211,6 +212,8 @@ def _details(error: CosyserveError) -> Iterator[Message]:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(round(error.retry_after * 1000))
         yield error_details_pb2.RetryInfo(retry_delay=delay)
+    if isinstance(error, LimitReached):
+        yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)
     if isinstance(error, SpeechFault):
         _FAULTS.add(1, {"guard": error.guard})
         telemetry.annotate("guard", error.guard)

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,6 +26,7 @@ from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
+from cosyserve.rpc.method_table import Handlers
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import NAME as INFO
 from cosyserve.rpc.service_info import InfoServicer
@@ -52,31 +53,6 @@ class StoppedWhileLoading(Exception):
 
 class ServiceBroken(Exception):
     """The engine is beyond repair and the process has to end."""
-
-
-class Handlers(grpc.GenericRpcHandler):
-    """Method table that is filled when loading is complete; takes the place of the server in
-    `add_..._to_server`.
-    """
-
-    def __init__(self) -> None:
-        self._tables: list[grpc.GenericRpcHandler] = []
-        self.loading = True
-
-    def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
-        self._tables.extend(handlers)
-
-    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Generated code also calls this; the generic table is enough."""
-
-    def service(self, details: grpc.HandlerCallDetails) -> Any:
-        if self.loading:
-            return grpc.stream_stream_rpc_method_handler(_still_loading)
-        return next((handler for table in self._tables if (handler := table.service(details)) is not None), None)
-
-
-async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "this service is still loading; wait until its health is SERVING")
 
 
 class Service:
@@ -133,24 +109,26 @@ class Service:
         await self._checks.enter_graceful_shutdown()
 
 
+Gate = grpc.aio.ServerInterceptor | None
 Load = Callable[[Service], Awaitable[Close]]
 """Loads the engine and adds servicers to `service.handlers`; returns what to call at the end."""
 
 
 @contextlib.asynccontextmanager
 async def running(
-    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False
+    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None
 ) -> AsyncIterator[Service]:
     """The service `name` while the block runs; the block begins when it is loaded.
 
     owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is
-    loaded.
+    loaded. gate: sees every call before any of its messages is read.
     """
     options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
     edge = EdgeInterceptor()
     first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
     callers = [AllowedCallers(settings.tls_client_names)] if settings.tls_client_names else []
-    server = grpc.aio.server(interceptors=[*callers, first_message, edge], options=options)
+    gates = [gate] if gate else []
+    server = grpc.aio.server(interceptors=[*callers, *gates, first_message, edge], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -191,7 +169,9 @@ async def running(
         await probes.close()
 
 
-async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
+async def serve(
+    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None
+) -> None:
     """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken if the engine broke while
     serving, StoppedWhileLoading if the signal came before `load` had returned.
 
@@ -220,7 +200,7 @@ async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health:
         return close
 
     try:
-        async with running(name, settings, load_unless_stopped, owns_health=owns_health) as service:
+        async with running(name, settings, load_unless_stopped, owns_health=owns_health, gate=gate) as service:
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -236,26 +216,32 @@ Settings = TypeVar("Settings", bound=ServerSettings)
 
 
 def run(
-    name: str, prefix: str, settings: type[Settings], loader: Callable[[Settings], Load], *, owns_health: bool = False
+    name: str,
+    prefix: str,
+    settings: type[Settings],
+    loader: Callable[[Settings], Load],
+    *,
+    owns_health: bool = False,
+    gate: Callable[[Settings], Gate] = lambda _: None,
 ) -> int:
     """Serve `name` until SIGTERM; returns the exit status.
 
-    settings: dataclass read from the variables that begin with `prefix`. loader: creates from them
-    the `load` argument of `serve`.
+    settings: dataclass read from the variables that begin with `prefix`. loader, gate: create from
+    them these arguments of `serve`.
     """
     try:
         values = environment.load(settings, prefix, os.environ)
         logging.basicConfig(level=values.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(_serve(name, values, loader(values), owns_health=owns_health))
+        asyncio.run(_serve(name, values, loader(values), owns_health, gate(values)))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     return 0
 
 
-async def _serve(name: str, values: ServerSettings, load: Load, *, owns_health: bool) -> None:
+async def _serve(name: str, values: ServerSettings, load: Load, owns_health: bool, gate: Gate) -> None:
     try:
-        await serve(name, values, load, owns_health=owns_health)
+        await serve(name, values, load, owns_health=owns_health, gate=gate)
     except StoppedWhileLoading:
         # The thread that loads may need minutes more, and both asyncio and the interpreter would
         # wait for it.

@@ -414,14 +414,20 @@ class GetVoiceRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ID_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters; empty means the default voice."""
+    tenant: builtins.str
+    """Only the voices of this tenant and of everyone exist for this call. Default (absent): all do."""
     def __init__(
         self,
         *,
         id: builtins.str = ...,
+        tenant: builtins.str | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "tenant", b"tenant"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "tenant", b"tenant"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___GetVoiceRequest = GetVoiceRequest
 
@@ -556,6 +562,7 @@ class FrontendServiceListVoicesRequest(google.protobuf.message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Largest number of voices in the response, 0 to 1000; 0 (default) means 100. Outside the range:
     INVALID_ARGUMENT.
@@ -564,13 +571,18 @@ class FrontendServiceListVoicesRequest(google.protobuf.message.Message):
     """next_page_token of the previous page, or empty (default) for the first. Anything else:
     INVALID_ARGUMENT.
     """
+    tenant: builtins.str
+    """Only the voices of this tenant and of everyone exist for this call. Default (absent): all do."""
     def __init__(
         self,
         *,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        tenant: builtins.str | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "tenant", b"tenant"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___FrontendServiceListVoicesRequest = FrontendServiceListVoicesRequest
 
@@ -603,14 +615,20 @@ class DescribeVoiceRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ID_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters; empty means the default voice."""
+    tenant: builtins.str
+    """Only the voices of this tenant and of everyone exist for this call. Default (absent): all do."""
     def __init__(
         self,
         *,
         id: builtins.str = ...,
+        tenant: builtins.str | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "tenant", b"tenant"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "tenant", b"tenant"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___DescribeVoiceRequest = DescribeVoiceRequest
 
@@ -638,6 +656,11 @@ class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DRAFT_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    owner: builtins.str
+    """Tenant whose voice it will be, at most 128 characters; longer: INVALID_ARGUMENT. Default (empty):
+    everyone's.
+    """
     @property
     def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
         """The voice to create."""
@@ -646,9 +669,10 @@ class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
         self,
         *,
         draft: cosyserve.v1.voice_pb2.VoiceDraft | None = ...,
+        owner: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["draft", b"draft"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["draft", b"draft"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["draft", b"draft", "owner", b"owner"]) -> None: ...
 
 global___FrontendServiceCreateVoiceRequest = FrontendServiceCreateVoiceRequest
 
@@ -678,8 +702,13 @@ class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
     ID_FIELD_NUMBER: builtins.int
     METADATA_FIELD_NUMBER: builtins.int
     UPDATE_MASK_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    tenant: builtins.str
+    """Only the voices of this tenant and of everyone exist for this call, and those of everyone cannot
+    be changed: PERMISSION_DENIED. Default (absent): all do and can.
+    """
     @property
     def metadata(self) -> cosyserve.v1.voice_pb2.VoiceMetadata:
         """The new values."""
@@ -696,9 +725,11 @@ class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
         id: builtins.str = ...,
         metadata: cosyserve.v1.voice_pb2.VoiceMetadata | None = ...,
         update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        tenant: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["metadata", b"metadata", "update_mask", b"update_mask"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id", "metadata", b"metadata", "update_mask", b"update_mask"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "metadata", b"metadata", "tenant", b"tenant", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "metadata", b"metadata", "tenant", b"tenant", "update_mask", b"update_mask"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___FrontendServiceUpdateVoiceRequest = FrontendServiceUpdateVoiceRequest
 
@@ -726,14 +757,22 @@ class FrontendServiceDeleteVoiceRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ID_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    tenant: builtins.str
+    """Only the voices of this tenant and of everyone exist for this call, and those of everyone cannot
+    be changed: PERMISSION_DENIED. Default (absent): all do and can.
+    """
     def __init__(
         self,
         *,
         id: builtins.str = ...,
+        tenant: builtins.str | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "tenant", b"tenant"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "tenant", b"tenant"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___FrontendServiceDeleteVoiceRequest = FrontendServiceDeleteVoiceRequest
 

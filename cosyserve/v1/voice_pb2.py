@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63osyserve/v1/voice.proto\x12\x0c\x63osyserve.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x01\n\x05Voice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x02 \x01(\t\x12\x17\n\x0fprompt_text_ids\x18\x03 \x03(\x05\x12\x1c\n\x14prompt_speech_tokens\x18\x04 \x03(\x05\x12\x12\n\nprompt_mel\x18\x05 \x01(\x0c\x12\x19\n\x11speaker_embedding\x18\x06 \x01(\x0c\"\xb4\x02\n\x0cVoiceSummary\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x02 \x01(\t\x12\x16\n\x0eprompt_seconds\x18\x03 \x01(\x01\x12\x12\n\nis_default\x18\x04 \x01(\x08\x12\x11\n\tis_preset\x18\x05 \x01(\x08\x12\x14\n\x0c\x64isplay_name\x18\x06 \x01(\t\x12\x15\n\rlanguage_code\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x06labels\x18\t \x03(\x0b\x32&.cosyserve.v1.VoiceSummary.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb9\x01\n\x0cVoiceDetails\x12+\n\x07summary\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\ntranscript\x18\x03 \x01(\t\x12\x12\n\nprovenance\x18\x04 \x01(\t\x12\x1b\n\x13tokens_before_sound\x18\x32 \x01(\x05\x12\"\n\x1atokens_before_sound_if_cut\x18\x33 \x01(\x05\"\xa2\x01\n\rVoiceMetadata\x12\x14\n\x0c\x64isplay_name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x37\n\x06labels\x18\x03 \x03(\x0b\x32\'.cosyserve.v1.VoiceMetadata.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xbd\x01\n\nVoiceDraft\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61udio\x18\x02 \x01(\x0c\x12\x12\n\ntranscript\x18\x03 \x01(\t\x12\x15\n\rlanguage_code\x18\x04 \x01(\t\x12\x12\n\nprovenance\x18\x05 \x01(\t\x12-\n\x08metadata\x18\x06 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x12\n\ncut_prompt\x18\x32 \x01(\x08\"_\n\x0fPromptRecording\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x12\n\ntranscript\x18\x02 \x01(\t\x12\x15\n\rlanguage_code\x18\x03 \x01(\t\x12\x12\n\ncut_prompt\x18\x32 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63osyserve/v1/voice.proto\x12\x0c\x63osyserve.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8f\x01\n\x05Voice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x02 \x01(\t\x12\x17\n\x0fprompt_text_ids\x18\x03 \x03(\x05\x12\x1c\n\x14prompt_speech_tokens\x18\x04 \x03(\x05\x12\x12\n\nprompt_mel\x18\x05 \x01(\x0c\x12\x19\n\x11speaker_embedding\x18\x06 \x01(\x0c\"\xc3\x02\n\x0cVoiceSummary\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x02 \x01(\t\x12\x16\n\x0eprompt_seconds\x18\x03 \x01(\x01\x12\x12\n\nis_default\x18\x04 \x01(\x08\x12\x11\n\tis_preset\x18\x05 \x01(\x08\x12\x14\n\x0c\x64isplay_name\x18\x06 \x01(\t\x12\x15\n\rlanguage_code\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x06labels\x18\t \x03(\x0b\x32&.cosyserve.v1.VoiceSummary.LabelsEntry\x12\r\n\x05owner\x18\x14 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb9\x01\n\x0cVoiceDetails\x12+\n\x07summary\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\ntranscript\x18\x03 \x01(\t\x12\x12\n\nprovenance\x18\x04 \x01(\t\x12\x1b\n\x13tokens_before_sound\x18\x32 \x01(\x05\x12\"\n\x1atokens_before_sound_if_cut\x18\x33 \x01(\x05\"\xa2\x01\n\rVoiceMetadata\x12\x14\n\x0c\x64isplay_name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x37\n\x06labels\x18\x03 \x03(\x0b\x32\'.cosyserve.v1.VoiceMetadata.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xbd\x01\n\nVoiceDraft\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61udio\x18\x02 \x01(\x0c\x12\x12\n\ntranscript\x18\x03 \x01(\t\x12\x15\n\rlanguage_code\x18\x04 \x01(\t\x12\x12\n\nprovenance\x18\x05 \x01(\t\x12-\n\x08metadata\x18\x06 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x12\n\ncut_prompt\x18\x32 \x01(\x08\"_\n\x0fPromptRecording\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x12\n\ntranscript\x18\x02 \x01(\t\x12\x15\n\rlanguage_code\x18\x03 \x01(\t\x12\x12\n\ncut_prompt\x18\x32 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,17 +39,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VOICE']._serialized_start=76
   _globals['_VOICE']._serialized_end=219
   _globals['_VOICESUMMARY']._serialized_start=222
-  _globals['_VOICESUMMARY']._serialized_end=530
-  _globals['_VOICESUMMARY_LABELSENTRY']._serialized_start=485
-  _globals['_VOICESUMMARY_LABELSENTRY']._serialized_end=530
-  _globals['_VOICEDETAILS']._serialized_start=533
-  _globals['_VOICEDETAILS']._serialized_end=718
-  _globals['_VOICEMETADATA']._serialized_start=721
-  _globals['_VOICEMETADATA']._serialized_end=883
-  _globals['_VOICEMETADATA_LABELSENTRY']._serialized_start=485
-  _globals['_VOICEMETADATA_LABELSENTRY']._serialized_end=530
-  _globals['_VOICEDRAFT']._serialized_start=886
-  _globals['_VOICEDRAFT']._serialized_end=1075
-  _globals['_PROMPTRECORDING']._serialized_start=1077
-  _globals['_PROMPTRECORDING']._serialized_end=1172
+  _globals['_VOICESUMMARY']._serialized_end=545
+  _globals['_VOICESUMMARY_LABELSENTRY']._serialized_start=500
+  _globals['_VOICESUMMARY_LABELSENTRY']._serialized_end=545
+  _globals['_VOICEDETAILS']._serialized_start=548
+  _globals['_VOICEDETAILS']._serialized_end=733
+  _globals['_VOICEMETADATA']._serialized_start=736
+  _globals['_VOICEMETADATA']._serialized_end=898
+  _globals['_VOICEMETADATA_LABELSENTRY']._serialized_start=500
+  _globals['_VOICEMETADATA_LABELSENTRY']._serialized_end=545
+  _globals['_VOICEDRAFT']._serialized_start=901
+  _globals['_VOICEDRAFT']._serialized_end=1090
+  _globals['_PROMPTRECORDING']._serialized_start=1092
+  _globals['_PROMPTRECORDING']._serialized_end=1187
 # @@protoc_insertion_point(module_scope)

@@ -91,6 +91,7 @@ class VoiceSummary(google.protobuf.message.Message):
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
     CREATE_TIME_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Id by which requests name the voice."""
     content_hash: builtins.str
@@ -107,6 +108,8 @@ class VoiceSummary(google.protobuf.message.Message):
     """
     language_code: builtins.str
     """BCP-47 tag of the speech in the prompt; empty if unknown."""
+    owner: builtins.str
+    """Tenant to which it belongs, for a server with API keys; empty: everyone."""
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of creation; absent for a preset whose file has none."""
@@ -127,9 +130,10 @@ class VoiceSummary(google.protobuf.message.Message):
         language_code: builtins.str = ...,
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        owner: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["content_hash", b"content_hash", "create_time", b"create_time", "display_name", b"display_name", "id", b"id", "is_default", b"is_default", "is_preset", b"is_preset", "labels", b"labels", "language_code", b"language_code", "prompt_seconds", b"prompt_seconds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content_hash", b"content_hash", "create_time", b"create_time", "display_name", b"display_name", "id", b"id", "is_default", b"is_default", "is_preset", b"is_preset", "labels", b"labels", "language_code", b"language_code", "owner", b"owner", "prompt_seconds", b"prompt_seconds"]) -> None: ...
 
 global___VoiceSummary = VoiceSummary
 

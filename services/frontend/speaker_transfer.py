@@ -88,7 +88,7 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
     for voice, notes_of_voice in chosen:
         notes = notes_of_voice.imported(now(), f"imported from {file.name}")
         origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance)
-        store.add(StoredVoice(voice, origin), notes.labels)
+        store.add(StoredVoice(voice, origin), notes.labels, notes.owner)
     return [voice.id for voice, _ in chosen]
 
 
@@ -106,7 +106,9 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
         stored = store.content(entry)
         if stored is not None:
             origin = stored.origin
-            notes = Notes(origin.transcript, origin.language_code, origin.created, origin.provenance, labels)
+            notes = Notes(
+                origin.transcript, origin.language_code, origin.created, origin.provenance, labels, entry.owner
+            )
             arrays = triton_entry_of(stored.voice, origin.transcript) if triton else entry_of(stored.voice)
             speakers[entry.id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")

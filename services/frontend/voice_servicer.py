@@ -24,12 +24,14 @@ from services.frontend.text.language import traced_language
 from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voices.voice import Voice, cut_of, tokens_before_sound
-from services.frontend.voices.voice_library import Details, VoiceLibrary, VoiceSummary
-from services.frontend.voices.voice_notes import Labels
+from services.frontend.voices.voice_library import VoiceLibrary
+from services.frontend.voices.voice_notes import Labels, require_length
+from services.frontend.voices.voice_summary import Details, VoiceSummary
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _PAGE, _MOST_PAGE = 100, 1000
+_LONGEST_OWNER = 128
 _NO_RECORDING = "no recording can be read: the model directory has no speech tokenizer or no speaker encoder"
 
 
@@ -55,25 +57,28 @@ class VoiceMethods:
         self._scheduler = scheduler
 
     async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=_voice_message(await self._library.voice(request.id)))
+        return pb.GetVoiceResponse(voice=_voice_message(await self._library.voice(request.id, _tenant(request))))
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
-        return pb.DescribeVoiceResponse(voice=_details_message(await self._library.details(request.id)))
+        return pb.DescribeVoiceResponse(
+            voice=_details_message(await self._library.details(request.id, _tenant(request)))
+        )
 
     async def ListVoices(
         self, request: pb.FrontendServiceListVoicesRequest, context: Context
     ) -> pb.FrontendServiceListVoicesResponse:
         if not 0 <= request.page_size <= _MOST_PAGE:
             raise InvalidRequest(f"page_size is {request.page_size}, allowed 0 to {_MOST_PAGE}")
-        lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token))
+        lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token), _tenant(request))
         token = base64.urlsafe_b64encode(last.encode()).decode()
         return pb.FrontendServiceListVoicesResponse(voices=map(_summary_message, lines), next_page_token=token)
 
     async def CreateVoice(
         self, request: pb.FrontendServiceCreateVoiceRequest, context: Context
     ) -> pb.FrontendServiceCreateVoiceResponse:
+        require_length("owner", request.owner, _LONGEST_OWNER)
         draft = _draft(request.draft).checked()
-        details = await self._library.require_room(draft.id, draft.request_id)
+        details = await self._library.require_room(draft.id, draft.request_id, request.owner)
         if details is None:
             if self._reader is None:
                 raise FailedPrecondition(
@@ -83,7 +88,7 @@ class VoiceMethods:
                 start = time.time_ns()
                 voice = await self._reader.voice(draft.id, draft.recording)
                 telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), _traced(draft.recording, voice)))
-                details = await self._library.add(draft.stored(voice), draft.labels)
+                details = await self._library.add(draft.stored(voice), draft.labels, request.owner)
         return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
 
     async def UpdateVoice(
@@ -92,13 +97,13 @@ class VoiceMethods:
         labels, fields = _labels(request.metadata), tuple(request.update_mask.paths)
         Labels().changed(labels, fields)
         return pb.FrontendServiceUpdateVoiceResponse(
-            voice=_details_message(await self._library.relabel(request.id, labels, fields))
+            voice=_details_message(await self._library.relabel(request.id, labels, fields, _tenant(request)))
         )
 
     async def DeleteVoice(
         self, request: pb.FrontendServiceDeleteVoiceRequest, context: Context
     ) -> pb.FrontendServiceDeleteVoiceResponse:
-        await self._library.remove(request.id)
+        await self._library.remove(request.id, _tenant(request))
         return pb.FrontendServiceDeleteVoiceResponse()
 
     async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
@@ -134,6 +139,16 @@ class VoiceMethods:
             )
         )
         return pb.ReadInstructionResponse(token_ids=ids)
+
+
+def _tenant(
+    request: pb.GetVoiceRequest
+    | pb.DescribeVoiceRequest
+    | pb.FrontendServiceListVoicesRequest
+    | pb.FrontendServiceUpdateVoiceRequest
+    | pb.FrontendServiceDeleteVoiceRequest,
+) -> str | None:
+    return request.tenant if request.HasField("tenant") else None
 
 
 def _after(page_token: str) -> str:
@@ -188,6 +203,7 @@ def _summary_message(summary: VoiceSummary) -> voice_pb2.VoiceSummary:
         language_code=summary.language_code,
         display_name=summary.labels.display_name,
         labels=summary.labels.labels,
+        owner=summary.owner,
     )
     if summary.created:
         try:

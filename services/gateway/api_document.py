@@ -9,13 +9,14 @@ from starlette.routing import compile_path
 
 REFUSALS = {
     "400": "A value that is wrong, or a body that cannot be read.",
+    "401": "The server wants an API key, and none came or one that is not valid.",
     "403": "The page of another origin, or what the caller may not do.",
     "404": "There is no such path, voice or model.",
     "408": "The request did not arrive in its time.",
     "409": "There is such a voice already.",
     "413": "The body is too large.",
     "415": "The body is compressed.",
-    "429": "The server is full; `retry-after-ms` says when to come back.",
+    "429": "The server is full, or a limit of the key is reached; `retry-after-ms` says when to come back.",
     "431": "The head of the request is too large.",
     "500": "The speech service or the gateway failed.",
     "503": "The speech service cannot be reached, the gateway is full or being stopped.",
@@ -41,6 +42,11 @@ _ERROR = {
 _SCHEMA = {"$ref": "#/components/schemas/Error"}
 _OPENAI = {"application/json": {"schema": _SCHEMA}}
 _UNUSED = ("HTTPValidationError", "ValidationError")
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "The API key, for a server that wants one."},
+    "xi-api-key": {"type": "apiKey", "in": "header", "name": "xi-api-key", "description": "The same."},
+}
+_OPTIONAL_KEY: list[dict[str, list[str]]] = [{}, {"bearer": []}, {"xi-api-key": []}]
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -58,6 +64,8 @@ def document(app: FastAPI) -> dict[str, Any]:
     components["responses"] = {
         status: {"description": meaning, "content": _OPENAI} for status, meaning in REFUSALS.items()
     }
+    components["securitySchemes"] = _KEYS
+    schema["security"] = _OPTIONAL_KEY
     for operations in schema["paths"].values():
         for operation in operations.values():
             _complete(operation["responses"])

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
 from cosyserve.client import AsyncClient
+from cosyserve.keys.presented import key_of_file
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.service_info import release
 from cosyserve.tasks import cancel_all
@@ -20,6 +21,7 @@ from cosyserve.tls.certificate_files import CurrentCertificates
 from services.gateway import health
 from services.gateway.api_document import document, methods_of
 from services.gateway.body_limit import BodyLimit
+from services.gateway.key_required import KeyRequired
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
 from services.gateway.request_context import RequestContext
@@ -49,13 +51,15 @@ def application(
 
     @contextlib.asynccontextmanager
     async def connected(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncClient(settings.orchestrator, tls=settings.calls) as client:
+        # Its own environment gives it no key: each call has that of its caller.
+        async with AsyncClient(settings.orchestrator, api_key="", tls=settings.calls) as client:
             app.state.speaker = Speaker(
                 client, VoiceNames(client.voices), settings.reader_seconds, settings.websocket_idle_seconds
             )
             app.state.held = HeldAudio(settings.max_held_bytes)
             app.state.health = health.SpeechServiceHealth(settings.orchestrator, settings.calls)
-            app.state.wyoming = _wyoming_server(app.state.speaker, settings, certificates)
+            key = "" if settings.wyoming_api_key_file is None else key_of_file(settings.wyoming_api_key_file)
+            app.state.wyoming = _wyoming_server(app.state.speaker.with_key(key), settings, certificates)
             health_port = HealthPort(functools.partial(health.state_of, app))
             if probes is not None:
                 await health_port.start(probes)
@@ -86,6 +90,8 @@ def application(
         seconds=settings.body_seconds,
         refuse=answer_in_form,
     )
+    if settings.require_key:
+        app.add_middleware(KeyRequired, refuse=answer_in_form)
     app.add_middleware(
         RequestLimit,
         drain=app.state.drain,

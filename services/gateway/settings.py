@@ -2,7 +2,9 @@
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
+from cosyserve.keys.exposure import is_loopback, require_protected
 from cosyserve.settings import require_range
 from cosyserve.tls.settings import CallingTlsSettings, ServedTlsSettings
 
@@ -17,6 +19,12 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
     """Address of the public gRPC service: host:port or any gRPC target such as dns:///name:port."""
     listen: str = "127.0.0.1:8080"
     """host:port to listen on; port 0 takes a free one."""
+    insecure: bool = False
+    """Whether callers without a key may be served on an address that other machines reach."""
+    require_key: bool = False
+    """Whether requests without any key are refused before their body is read: the speech service
+    has keys.
+    """
     root_path: str = ""
     """Path under which a proxy publishes the gateway, such as /tts; empty: the root."""
     allowed_origins: tuple[str, ...] = ()
@@ -61,6 +69,8 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
     """Whether Wyoming stays plaintext where tls_certificate is set: Home Assistant has no TLS for
     it.
     """
+    wyoming_api_key_file: Path | None = None
+    """File with the API key for which the callers of Wyoming speak: their protocol has none."""
     wyoming_connections: int = 64
     """Most connections of Wyoming at once, 1 to 65536; a further one gets an error."""
     drain_seconds: float = 30.0
@@ -96,6 +106,19 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
             host, _, port = address.rpartition(":")
             if (address or name == "listen") and (not host or not port.isdecimal() or int(port) > 65_535):
                 raise ValueError(f"{name} is {address!r}, which is not host:port")
+        self._require_protection()
         levels = logging.getLevelNamesMapping()
         if self.log_level.upper() not in levels:
             raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(levels)}")
+
+    def _require_protection(self) -> None:
+        """The speech service itself wants keys where other machines reach it; on the loopback it
+        may serve this gateway without.
+        """
+        keys = self.require_key or not is_loopback(self.orchestrator)
+        ways = "say that the speech service has keys (REQUIRE_KEY=true), or that this is wanted (INSECURE=true)"
+        require_protected(self.listen, keys=keys, insecure=self.insecure, ways=ways)
+        if self.wyoming_listen:
+            keys = self.wyoming_api_key_file is not None
+            ways = "name the file of a key for them (WYOMING_API_KEY_FILE), or say that this is wanted (INSECURE=true)"
+            require_protected(self.wyoming_listen, keys=keys, insecure=self.insecure, ways=ways)

@@ -1,8 +1,9 @@
 """`python -m services.orchestrator`: the public service; it calls the three stages at the addresses
-of its settings.
+of its settings. `--insecure`: COSYSERVE_ORCHESTRATOR_INSECURE=true.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +27,7 @@ from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"
+_INSECURE = "--insecure"
 
 _LIMITS = (
     "max_streams",
@@ -110,8 +112,18 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
 def main() -> int:
     """Serve until SIGTERM; returns the exit status (cosyserve.rpc.server)."""
+    if unknown := [argument for argument in sys.argv[1:] if argument != _INSECURE]:
+        sys.stderr.write(f"{unknown[0]} is no argument; known: {_INSECURE}; everything else is a variable {PREFIX}*\n")
+        return 2
+    if _INSECURE in sys.argv:
+        os.environ[f"{PREFIX}INSECURE"] = "true"
     return run(
-        SERVICE, PREFIX, OrchestratorSettings, lambda settings: partial(load, settings=settings), owns_health=True
+        SERVICE,
+        PREFIX,
+        OrchestratorSettings,
+        lambda settings: partial(load, settings=settings),
+        owns_health=True,
+        gate=OrchestratorSettings.gate,
     )
 
 

@@ -16,6 +16,7 @@ import grpc
 from opentelemetry import trace
 
 from cosyserve.rpc.interceptors import LEAVING, caller_hung_up, our_error
+from services.orchestrator.access.caller import current_call
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -75,11 +76,13 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
             raise
         finally:
             _LINE_IS_OWED.reset(owed)
-            figures = FIGURES.get()()
+            figures, request_id = FIGURES.get()(), _id_of(context)
+            audited = current_call()
+            audited.request_id, audited.audio_seconds = request_id, figures.audio_seconds
             log.info(
                 "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
                 *(
-                    _id_of(context),
+                    request_id,
                     getattr(self, "log_prefix", "") + method.__name__,
                     figures.voice or "-",
                     figures.audio_seconds,

@@ -3,6 +3,7 @@ the frontend, which answers the voice methods.
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator
 from functools import partial
@@ -16,8 +17,16 @@ from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation
+from services.orchestrator.access.caller import current_call
 from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
-from services.orchestrator.load_control.wait_estimate import ARRIVING_TEXT, RECORDING, TEXT
+from services.orchestrator.load_control.fair_shares import Share
+from services.orchestrator.load_control.wait_estimate import (
+    ARRIVING_TEXT,
+    RECORDING,
+    TEXT,
+    ActiveRequest,
+    RequestKind,
+)
 from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refuse_longer, speak
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import FIGURES, logged
@@ -38,29 +47,49 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         self._stages = stages
         self._makings = Admission(settings.max_voice_makings, "places for new voices")
         self._settings = settings
-        self.admission = Admission(settings.max_streams)
+        self.admission = Admission(
+            settings.max_streams,
+            wait_seconds=settings.share_wait_seconds,
+            kept_seconds=settings.share_kept_seconds,
+        )
+
+    @contextlib.asynccontextmanager
+    async def admitted(
+        self, kind: RequestKind, size: float, text: str = "", preemptible: PreemptiblePlace | None = None
+    ) -> AsyncIterator[ActiveRequest]:
+        """Hold a place for the current call while the block runs, and count it and its text against
+        the limits of its key. Arguments as of `Admission.admit`. Raises LimitReached, Overloaded.
+        """
+        call = current_call()
+        share = Share(call.caller.id, call.caller.weight, call.caller.priority)
+        with call.budget.use(len(text)):
+            async with self.admission.admit_in_turn(share, kind, size, preemptible) as place:
+                call.characters += len(text)
+                yield place
 
     @logged
     async def Synthesize(  # type: ignore[override]  # writes from a coroutine, so that an error of any stage ends the call
         self, request: pb.SynthesizeRequest, context: Context
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
-        with self.admission.admit(TEXT, _bytes(utterance.text)):
-            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
-                await Reply(utterance, context, self._settings.reader_seconds).stream(
-                    partial(speak, utterance, self._stages)
-                )
+        async with (
+            self.admitted(TEXT, _bytes(utterance.text), utterance.text),
+            request_deadline(self._settings.max_request_seconds, context.time_remaining()),
+        ):
+            reply = Reply(utterance, context, self._settings.reader_seconds)
+            await reply.stream(partial(speak, utterance, self._stages))
 
     @logged
     async def ConvertVoice(  # type: ignore[override]  # as Synthesize
         self, request: pb.ConvertVoiceRequest, context: Context
     ) -> None:
         utterance = validation.conversion(request)
-        with self.admission.admit(RECORDING, len(request.audio)):
-            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
-                await Reply(utterance, context, self._settings.reader_seconds).stream(
-                    partial(convert, utterance, request.audio, self._stages)
-                )
+        async with (
+            self.admitted(RECORDING, len(request.audio)),
+            request_deadline(self._settings.max_request_seconds, context.time_remaining()),
+        ):
+            reply = Reply(utterance, context, self._settings.reader_seconds)
+            await reply.stream(partial(convert, utterance, request.audio, self._stages))
 
     @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
@@ -69,7 +98,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         settings = self._settings
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
         preemptible = PreemptiblePlace(settings.idle_seconds)
-        with self.admission.admit(ARRIVING_TEXT, preemptible=preemptible) as place:
+        async with self.admitted(ARRIVING_TEXT, 1.0, preemptible=preemptible) as place:
             # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
             # hide its status.
             await context.send_initial_metadata(())
@@ -92,7 +121,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     async def SynthesizeUnary(self, request: pb.SynthesizeUnaryRequest, context: Context) -> pb.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
         metrics, pieces = RequestMetrics(), list[Piece]()
-        with self.admission.admit(TEXT, _bytes(utterance.text)):
+        async with self.admitted(TEXT, _bytes(utterance.text), utterance.text):
             out = output_of(utterance)
             longest = min(self._settings.max_unary_seconds, _UNARY_BYTES / out.most_bytes_per_second)
 
@@ -126,18 +155,19 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
         draft = request.draft
         validation.require_size("draft.audio", draft.audio)
-        with self._makings.admit():
+        with current_call().budget.use(), self._makings.admit():
             draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
             draft.request_id = draft.request_id or secrets.token_hex(16)
             return pb.CreateVoiceResponse(voice=await self._stages.voices.create(draft))
 
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, context: Context) -> pb.UpdateVoiceResponse:
-        return pb.UpdateVoiceResponse(
-            voice=await self._stages.voices.update(request.id, request.metadata, request.update_mask.paths)
-        )
+        with current_call().budget.use():
+            voice = await self._stages.voices.update(request.id, request.metadata, request.update_mask.paths)
+        return pb.UpdateVoiceResponse(voice=voice)
 
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
-        await self._stages.voices.delete(request.id)
+        with current_call().budget.use():
+            await self._stages.voices.delete(request.id)
         return pb.DeleteVoiceResponse()
 
 
@@ -157,6 +187,7 @@ async def _parts(
             raise errors.InvalidRequest(
                 f"text has {len(request.text)} characters in one message, allowed are at most {_LONGEST_FRAGMENT}"
             )
+        current_call().take_text(len(request.text))
         if request.text.strip():
             place.used()
         if part == "text":

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import require_range
 from cosyserve.tls.settings import CallingTlsSettings
+from services.orchestrator.access.access_settings import AccessSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
@@ -16,7 +16,7 @@ characters; with less room it would wait for ever.
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrchestratorSettings(ServerSettings, CallingTlsSettings):
+class OrchestratorSettings(AccessSettings, CallingTlsSettings):
     """All settings of the orchestrator."""
 
     frontend: tuple[str, ...]

@@ -160,8 +160,12 @@ class SpeechService(SynthesisServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def paced_gateway(**settings: Any) -> AsyncIterator[tuple[Gateway, SpeechService]]:
-    """A gateway in front of such a service. settings: of the gateway."""
+async def paced_gateway(
+    gate: grpc.aio.ServerInterceptor | None = None, **settings: Any
+) -> AsyncIterator[tuple[Gateway, SpeechService]]:
+    """A gateway in front of such a service. gate: in front of the service. settings: of the
+    gateway.
+    """
     service = SpeechService()
 
     async def load(server: Service) -> Close:
@@ -170,7 +174,7 @@ async def paced_gateway(**settings: Any) -> AsyncIterator[tuple[Gateway, SpeechS
 
     server_settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
     async with (
-        running("cosyserve.v1.SynthesisService", server_settings, load) as server,
+        running("cosyserve.v1.SynthesisService", server_settings, load, gate=gate) as server,
         gateway(f"127.0.0.1:{server.port}", **settings) as served,
     ):
         yield served, service

@@ -54,7 +54,7 @@ async def orchestrated(
     complete = OrchestratorSettings(listen=HERE, drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
     load = partial(orchestrator.load, settings=complete)
     async with (
-        running(orchestrator.SERVICE, complete, load, owns_health=True) as door,
+        running(orchestrator.SERVICE, complete, load, owns_health=True, gate=complete.gate()) as door,
         grpc.aio.insecure_channel(f"127.0.0.1:{door.port}") as channel,
     ):
         await until_serving(channel)

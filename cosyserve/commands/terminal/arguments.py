@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.audio.encoding import AnyEncoding, CompressedEncoding, Encoding
+from cosyserve.commands.terminal.api_key import add_api_key
+from cosyserve.commands.terminal.service_lists import backend, devices, ports, replicas
 from cosyserve.commands.terminal.tls_arguments import add_client_tls, add_served_tls, served_tls
-from cosyserve.host.starting.serving import strictness, wyoming_address
+from cosyserve.host.starting.serving import callers, strictness, wyoming_address
 from cosyserve.host.supervision.gpu_sharing import WAYS
-from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.settings import GPU_SHARING
 
 
@@ -79,74 +80,16 @@ def pair(form: str) -> Callable[[str], tuple[str, str]]:
     return split
 
 
-def backend(text: str) -> str | dict[str, str]:
-    """argparse type of a name, or of e.g. "llm=vllm,token2wav=tensorrt"."""
-    if "=" not in text:
-        return text
-    named = _named(text, "llm=vllm,token2wav=tensorrt")
-    if not named.keys() <= set(WITH_BACKEND):
-        raise argparse.ArgumentTypeError(f"{text!r} names more than {' and '.join(WITH_BACKEND)}")
-    return named
-
-
-def replicas(text: str) -> dict[str, int]:
-    """argparse type of e.g. "token2wav=2,llm=1"."""
-    form = "token2wav=2,llm=1"
-    named = _named(text, form)
-    if not all(count.isdecimal() for count in named.values()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-    return {name: int(count) for name, count in named.items()}
-
-
-def devices(text: str) -> dict[str, list[str]]:
-    """argparse type of e.g. "token2wav=cuda:0,cuda:1,llm=cuda:0": a name with = begins the list of
-    a service.
-    """
-    return _lists(text, "token2wav=cuda:0,cuda:1,llm=cuda:0")
-
-
-def ports(text: str) -> dict[str, list[int]]:
-    """argparse type of e.g. "frontend=50052,llm=50053,token2wav=50054,50060"."""
-    form = "frontend=50052,llm=50053,token2wav=50054"
-    named = _lists(text, form)
-    if not all(port.isdecimal() for listed in named.values() for port in listed):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-    return {name: [int(port) for port in listed] for name, listed in named.items()}
-
-
-def _lists(text: str, form: str) -> dict[str, list[str]]:
-    """The list after each name, up to the next name."""
-    values: dict[str, list[str]] = {}
-    listed: list[str] | None = None
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if equals and name not in values:
-            listed = values.setdefault(name, [])
-        elif equals:
-            listed = None
-        if listed is None or not (value if equals else name) or (equals and not name):
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        listed.append(value if equals else name)
-    return values
-
-
-def _named(text: str, form: str) -> dict[str, str]:
-    """The only value of each name."""
-    values = _lists(text, form)
-    if any(len(listed) > 1 for listed in values.values()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-    return {name: value for name, (value,) in values.items()}
-
-
 SERVER = "127.0.0.1:50051"
 HTTP = "127.0.0.1:8080"
 
 
 def add_server(parser: argparse.ArgumentParser, default: str = SERVER) -> None:
-    """--server and --tls"""
+    """--server, --api-key-file and --tls"""
     parser.add_argument(
         "--server", type=server, default=default, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})"
     )
+    add_api_key(parser, default if default == argparse.SUPPRESS else None)
     add_client_tls(parser, default if default == argparse.SUPPRESS else None)
 
 
@@ -194,7 +137,9 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: addresses, replicas, devices, voices, drain, strict, TLS."""
+    """Where and how the services run: addresses, replicas, devices, voices, drain, strict, callers,
+    TLS.
+    """
     add_served_tls(parser)
     parser.add_argument(
         "--listen",
@@ -214,7 +159,16 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wyoming",
         metavar="HOST:PORT",
-        help="Wyoming, for Home Assistant, such as 0.0.0.0:10200; it has no keys (default: none)",
+        help="Wyoming, for Home Assistant, such as 0.0.0.0:10200; its clients have no keys (default: none)",
+    )
+    parser.add_argument(
+        "--keys",
+        type=Path,
+        metavar="FILE",
+        help="file with the API keys of callers, as `cosyserve keys add` writes it (default: callers need none)",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="serve callers without keys on an address that other machines reach"
     )
     parser.add_argument(
         "--ports",
@@ -255,7 +209,8 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
 
 def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`.
-    environ: further variables of the services. Raises SettingsError for options that do not fit.
+    environ: further variables of the services. Raises SettingsError for options that do not fit,
+    and for an address that other machines reach without --keys or --insecure.
     """
     return {
         "listen": arguments.listen,
@@ -270,6 +225,7 @@ def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = N
             **strictness(arguments.strict),
             **served_tls(arguments),
             **wyoming_address(arguments.wyoming, arguments.http),
+            **callers(arguments.keys, arguments.listen, arguments.http, insecure=arguments.insecure),
             **({"COSYSERVE_GATEWAY_ROOT_PATH": arguments.root_path} if arguments.root_path else {}),
             "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
         },

@@ -14,6 +14,7 @@ from cosyserve.audio.compressed import EncodedFile, FileFormat, is_installed
 from cosyserve.audio.encoding import Encoding
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.api_key import api_key
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.commands.terminal.standard_streams import write_bytes
@@ -80,7 +81,9 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
         out = _Output(arguments, player)
         async with asyncio.timeout(arguments.timeout) as time_given, contextlib.AsyncExitStack() as exits:
             exits.callback(out.close)
-            client = await exits.enter_async_context(AsyncClient(arguments.server, tls=client_tls(arguments)))
+            client = await exits.enter_async_context(
+                AsyncClient(arguments.server, api_key(arguments), tls=client_tls(arguments))
+            )
             await client.connect(arguments.timeout)
             if player is not None:
                 await exits.enter_async_context(player)

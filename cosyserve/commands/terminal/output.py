@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from cosyserve.commands.terminal.arguments import SERVER
-from cosyserve.errors import CosyserveError, NotFound
+from cosyserve.errors import CosyserveError, NotFound, Unauthenticated
+from cosyserve.settings import API_KEY
 
 FAILED, WRONG_USAGE = 1, 2
 
@@ -64,6 +65,8 @@ def describe_error(error: CosyserveError, arguments: argparse.Namespace) -> tupl
     if isinstance(error, NotFound) and "voice" in message:
         server = getattr(arguments, "server", SERVER)
         message += f" (cosyserve voices list{'' if server == SERVER else f' --server {server}'} names all voices)"
+    if isinstance(error, Unauthenticated):
+        message += f" (--api-key-file FILE or the variable {API_KEY} gives it)"
     return error.code.name, message
 
 

@@ -20,6 +20,7 @@ from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.starting.configurations import BY_NAME, rating
 from cosyserve.host.starting.engine_builds import PRECISION, engine_directory
 from cosyserve.host.starting.plan import Plan
+from cosyserve.host.starting.serving import WITHOUT_KEYS
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 from cosyserve.load.player import Heard, listen, milliseconds
 
@@ -124,7 +125,7 @@ async def run_trial(
 ) -> Trial:
     """Start all services with this plan, overridden by `environ`, speak, and stop them."""
     began = time.monotonic()
-    variables = {**plan.environ, **(environ or {})}
+    variables = {**plan.environ, **WITHOUT_KEYS, **(environ or {})}
     stack_of = local_deployment(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
     try:
         async with stack_of as stack, AsyncClient(stack.plain) as client:

@@ -1,6 +1,7 @@
 """Runs all services on this machine until Ctrl-C."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.layout import WITH_BACKEND, checked_address
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
+from cosyserve.keys import key_file
+from cosyserve.keys.exposure import require_protected
 
 
 async def serve(model: Path, log: Callable[[str], None], **options: Any) -> int:
@@ -52,6 +55,42 @@ def wyoming_address(wyoming: str | None, http: str) -> dict[str, str]:
     except SettingsError as error:
         raise SettingsError(f"{error}; --wyoming chooses another address") from error
     return {"COSYSERVE_GATEWAY_WYOMING_LISTEN": wyoming}
+
+
+KEYS = "COSYSERVE_ORCHESTRATOR_KEYS_FILE"
+_KEYS_IN_PLACE = "COSYSERVE_ORCHESTRATOR_KEYS", "COSYSERVE_ORCHESTRATOR_JWT_ISSUER"
+_INSECURE = "COSYSERVE_ORCHESTRATOR_INSECURE"
+_WAYS = "name a file of keys (--keys FILE; cosyserve keys add makes one), or say that this is wanted (--insecure)"
+
+
+def callers(keys: Path | None, listen: str, http: str, *, insecure: bool) -> dict[str, str]:
+    """The variables that --keys and --insecure set, of the orchestrator and of the gateway. Raises
+    SettingsError for keys that cannot be used, and for an address that other machines reach without
+    one of the two, or a variable in their place.
+    """
+    keys = keys or (Path(os.environ[KEYS]) if os.environ.get(KEYS) else None)
+    if keys is not None:
+        key_file.read(keys)
+    has_keys = keys is not None or any(map(os.environ.get, _KEYS_IN_PLACE))
+    insecure = insecure or os.environ.get(_INSECURE, "").lower() in ("1", "true", "yes", "on")
+    for address in (listen, *([] if http == "off" else [http])):
+        if not address.rpartition(":")[0]:
+            continue  # what is no address is refused as such
+        try:
+            require_protected(address, keys=has_keys, insecure=insecure, ways=_WAYS)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+    return {
+        **({} if keys is None else {KEYS: str(keys.absolute())}),
+        **({_INSECURE: "true", "COSYSERVE_GATEWAY_INSECURE": "true"} if insecure else {}),
+        **({"COSYSERVE_GATEWAY_REQUIRE_KEY": "true"} if has_keys else {}),
+    }
+
+
+WITHOUT_KEYS = dict.fromkeys(
+    (KEYS, *_KEYS_IN_PLACE, "COSYSERVE_ORCHESTRATOR_JWT_AUDIENCE", "COSYSERVE_ORCHESTRATOR_JWT_KEYS"), ""
+)
+"""Variables of services on the loopback that only this process calls."""
 
 
 class StopSignals:

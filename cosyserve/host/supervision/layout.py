@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosyserve.engines.gpu_facts import VISIBLE, gpu_count
 from cosyserve.errors import SettingsError
-from cosyserve.settings import require_meant
+from cosyserve.settings import API_KEY, require_meant
 
 _FIRST, _LAST = 20_000, 32_000
 
@@ -221,6 +221,7 @@ def lay_out(
     addresses = {stage: [f"127.0.0.1:{port}" for port in chosen[stage]] for stage in STAGES}
     public = listen if port else f"{host}:{spare}"
     everyone = {**os.environ, **environ}
+    everyone.pop(API_KEY, None)  # of a caller; no service has use for it
 
     def place(
         service: str, replica: int, address: str, values: Mapping[str, str], gpu: Mapping[str, str] | None = None

@@ -5,46 +5,29 @@ created.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import TypeVar
 
-from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
+from cosyserve.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    PermissionDenied,
+)
 from services.frontend.voices.byte_cache import ByteCache
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
 from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
 from services.frontend.voices.voice_store import Entry, StoredVoice, VoiceStore
+from services.frontend.voices.voice_summary import Details, VoiceSummary
 
 MOST_ENTRIES = 10_000
 """Cached index entries, about 500 bytes each."""
+_READ_AT_ONCE = 1_000
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class VoiceSummary:
-    """A voice in the list of voices."""
-
-    id: str
-    content_hash: str
-    prompt_seconds: float
-    is_default: bool
-    labels: Labels
-    language_code: str
-    created: str
-    """ISO 8601; empty when unknown."""
-    is_preset: bool
-
-
-@dataclass(frozen=True)
-class Details:
-    """A list entry with the details that are only returned for a single voice."""
-
-    summary: VoiceSummary
-    voice: Voice
-    transcript: str
-    provenance: str
 
 
 class VoiceLibrary:
@@ -52,6 +35,9 @@ class VoiceLibrary:
     are looked up in the store: their content, which never changes, is cached within `cache_bytes`;
     their index entries, which do, for `fresh_seconds`. So a voice that another replica created is
     available at once, and one that another replica deleted is dropped after that time.
+
+    tenant, of the methods: only its voices and those of everyone are there; None: all are. A tenant
+    changes its own voices alone.
 
     io: runs everything that blocks on the storage. Use inside one event loop. Without a store there
     are only presets.
@@ -83,20 +69,20 @@ class VoiceLibrary:
         self._pending: dict[str, asyncio.Task[tuple[Entry, StoredVoice]]] = {}
         self._removals = 0
 
-    async def voice(self, voice_id: str) -> Voice:
+    async def voice(self, voice_id: str, tenant: str | None = None) -> Voice:
         """The voice of that id, or the default one for an empty id. Raises InvalidRequest for an id
         over 128 characters, NotFound.
         """
         preset = self._preset(voice_id)
-        return preset if preset is not None else (await self._stored(voice_id or self.default or ""))[1].voice
+        return preset if preset is not None else (await self._visible(voice_id, tenant))[1].voice
 
-    async def details(self, voice_id: str) -> Details:
+    async def details(self, voice_id: str, tenant: str | None = None) -> Details:
         """The details of a voice. Raises as `voice` does."""
         preset = self._preset(voice_id)
         if preset is not None:
             notes = self._notes.get(preset.id, Notes())
             return Details(self._preset_summary(preset), preset, notes.transcript, notes.provenance)
-        entry, stored = await self._stored(voice_id or self.default or "")
+        entry, stored = await self._visible(voice_id, tenant)
         entries = await self._work(lambda store: store.entries_with_labels([entry.id]))
         if not entries:
             raise self._not_found(entry.id)
@@ -104,15 +90,27 @@ class VoiceLibrary:
             self._summary(entry, entries[0][1]), stored.voice, stored.origin.transcript, stored.origin.provenance
         )
 
-    async def page(self, size: int, after: str) -> tuple[list[VoiceSummary], str]:
+    async def page(self, size: int, after: str, tenant: str | None = None) -> tuple[list[VoiceSummary], str]:
         """At most `size` voices after the id `after`, in order, and the id of the last one when
         there are more.
         """
         presets = {voice.id: voice for voice in self._presets.all()}
         stored = await self._work(lambda store: store.ids()) if self._store else []
         ahead = sorted(voice_id for voice_id in {*presets, *stored} if voice_id > after)
-        page_ids = ahead[:size]
-        stored_ids = [voice_id for voice_id in page_ids if voice_id not in presets]
+        if tenant is None:
+            return await self._summaries(ahead[:size], presets), ahead[size - 1] if len(ahead) > size else ""
+        # The token of the next page must not name a voice of another tenant.
+        found = list[VoiceSummary]()
+        for first in range(0, len(ahead), _READ_AT_ONCE):
+            some = await self._summaries(ahead[first : first + _READ_AT_ONCE], presets)
+            found += [one for one in some if one.owner in ("", tenant)]
+            if len(found) > size:
+                return found[:size], found[size - 1].id
+        return found, ""
+
+    async def _summaries(self, ids: Sequence[str], presets: Mapping[str, Voice]) -> list[VoiceSummary]:
+        """Of the voices that exist, in this order."""
+        stored_ids = [voice_id for voice_id in ids if voice_id not in presets]
         summaries = (
             {
                 entry.id: self._summary(entry, labels)
@@ -121,13 +119,12 @@ class VoiceLibrary:
             if stored_ids
             else {}
         )
-        summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in page_ids if voice_id in presets}
-        last = page_ids[-1] if len(ahead) > size else ""
-        return [summaries[voice_id] for voice_id in page_ids if voice_id in summaries], last
+        summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in ids if voice_id in presets}
+        return [summaries[voice_id] for voice_id in ids if voice_id in summaries]
 
-    async def require_room(self, voice_id: str, request_id: str) -> Details | None:
+    async def require_room(self, voice_id: str, request_id: str, owner: str = "") -> Details | None:
         """Check, before work is spent on it, that a new voice can be stored. Returns the voice that
-        the same request created earlier, or None.
+        the same request of the same owner created earlier, or None.
 
         Raises InvalidRequest for an id that callers may not choose, FailedPrecondition without a
         store, AlreadyExists, Overloaded when the maximum number of voices is stored.
@@ -138,32 +135,34 @@ class VoiceLibrary:
             raise AlreadyExists(f"there is a voice {voice_id!r} already, which comes with the model")
         there = await self._work(lambda _: store.entry(voice_id))
         if there is not None:
-            if request_id and there.request_id == request_id:
+            if request_id and (there.request_id, there.owner) == (request_id, owner):
                 return await self.details(voice_id)
             raise AlreadyExists(f"there is a voice {voice_id!r} already")
         if (count := len(await self._work(lambda _: store.ids()))) >= self._most_voices:
             raise Overloaded(f"there are {count} voices, allowed are {self._most_voices}; delete some first")
         return None
 
-    async def add(self, stored: StoredVoice, labels: Labels) -> Details:
-        """Store a new voice. Raises AlreadyExists when its id has been taken in the meantime."""
+    async def add(self, stored: StoredVoice, labels: Labels, owner: str = "") -> Details:
+        """Store a new voice of this tenant; empty: of everyone. Raises AlreadyExists when its id
+        has been taken in the meantime.
+        """
         self._require_store()
-        entry = await self._work(lambda store: store.add(stored, labels))
+        entry = await self._work(lambda store: store.add(stored, labels, owner))
         if entry.created != stored.origin.created:
             return await self.details(entry.id)
         return Details(self._summary(entry, labels), stored.voice, stored.origin.transcript, stored.origin.provenance)
 
-    async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
-        """Change the labels of a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for
-        a preset.
+    async def relabel(self, voice_id: str, new: Labels, fields: Collection[str], tenant: str | None = None) -> Details:
+        """Change the labels of a voice. Raises InvalidRequest, NotFound, FailedPrecondition for a
+        preset, and PermissionDenied for a tenant that changes a voice of everyone.
         """
-        self._require_changeable(voice_id)
+        await self._require_changeable(voice_id, tenant)
         await self._work(lambda store: store.relabel(voice_id, new, fields))
         return await self.details(voice_id)
 
-    async def remove(self, voice_id: str) -> None:
+    async def remove(self, voice_id: str, tenant: str | None = None) -> None:
         """Delete a voice; this replica drops it at once. Raises as `relabel` does."""
-        self._require_changeable(voice_id)
+        await self._require_changeable(voice_id, tenant)
         self._forget(voice_id)
         try:
             await self._work(lambda store: store.remove(voice_id))
@@ -181,6 +180,13 @@ class VoiceLibrary:
             # Where it is no preset, this raises an error that lists the existing names.
             return self._presets.get(wanted)
         return None
+
+    async def _visible(self, voice_id: str, tenant: str | None) -> tuple[Entry, StoredVoice]:
+        """A stored voice, if it is there for the tenant; raises NotFound."""
+        entry, stored = await self._stored(voice_id or self.default or "")
+        if not _is_visible(entry, tenant):
+            raise self._not_found(entry.id)
+        return entry, stored
 
     async def _stored(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         entry, until = self._entries.get(voice_id, (None, 0.0))
@@ -241,6 +247,7 @@ class VoiceLibrary:
             entry.language_code,
             entry.created,
             is_preset=False,
+            owner=entry.owner,
         )
 
     def _preset_summary(self, voice: Voice) -> VoiceSummary:
@@ -264,13 +271,25 @@ class VoiceLibrary:
             raise FailedPrecondition("this server stores no voices: COSYSERVE_FRONTEND_VOICES_URL is not set")
         return self._store
 
-    def _require_changeable(self, voice_id: str) -> None:
+    async def _require_changeable(self, voice_id: str, tenant: str | None) -> None:
         if not 1 <= len(voice_id) <= LONGEST_ID:
             raise InvalidRequest(f"the voice id has {len(voice_id)} characters, allowed 1 to {LONGEST_ID}")
         if self._presets.has(voice_id):
             raise FailedPrecondition(f"the voice {voice_id!r} comes with the model and is neither changed nor deleted")
         if self._store is None or not is_given_id(voice_id):
             raise self._not_found(voice_id)
+        if tenant is None:
+            return
+        entry = await self._work(lambda store: store.entry(voice_id))
+        if entry is None or not _is_visible(entry, tenant):
+            raise self._not_found(voice_id)
+        if not entry.owner:
+            raise PermissionDenied(f"the voice {voice_id!r} belongs to everyone; a key of an admin can change it")
 
     async def _work(self, function: Callable[[VoiceStore], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._io, function, self._require_store())
+
+
+def _is_visible(entry: Entry, tenant: str | None) -> bool:
+    """Whether a voice is there for the tenant."""
+    return tenant is None or entry.owner in ("", tenant)

@@ -3,9 +3,9 @@
 Callers choose the id and the labels. The notes are one additional field of an entry of
 `spk2info.pt`. The layouts of the original programs have no place for them, and those programs
 ignore unknown fields. The field is `cosyserve`: a mapping of texts (`transcript`, `language_code`,
-`created`, `provenance`, `display_name`, `description`), `labels`, itself a mapping of texts, and
-`prompt_text_ids`, an int32 tensor, since encoding the written transcript need not give the ids that
-were stored.
+`created`, `provenance`, `display_name`, `description`, and `owner` where it has one), `labels`,
+itself a mapping of texts, and `prompt_text_ids`, an int32 tensor, since encoding the written
+transcript need not give the ids that were stored.
 """
 
 import json
@@ -115,6 +115,7 @@ _TEXTS = {
     "provenance": 2000,
     "display_name": 128,
     "description": 1000,
+    "owner": 128,
 }
 """Maximum number of characters of each text."""
 
@@ -138,6 +139,8 @@ class Notes(Background):
     """The notes on a voice."""
 
     labels: Labels = field(default_factory=Labels)
+    owner: str = ""
+    """Tenant whose voice it is; empty: everyone's."""
 
     def imported(self, created: str, provenance: str) -> "Notes":
         """These notes, with the given values where they lack a creation time; notes with one are
@@ -149,6 +152,8 @@ class Notes(Background):
 def notes_field(notes: Notes, prompt_text_ids: tuple[int, ...] = ()) -> dict[str, Any]:
     """The value of the field: plain texts and, where known, the ids of the transcript."""
     texts = {name: getattr(notes.labels if name in ("display_name", "description") else notes, name) for name in _TEXTS}
+    if not texts["owner"]:
+        del texts["owner"]  # releases before owners read the others
     ids = {"prompt_text_ids": torch.tensor(prompt_text_ids, dtype=torch.int32)} if prompt_text_ids else {}
     return texts | {"labels": dict(notes.labels.labels)} | ids
 

@@ -117,6 +117,16 @@ class Entry:
     language_code: str
     created: str
     request_id: str
+    owner: str = ""
+    """Tenant whose voice it is; empty: everyone's. Releases before owners cannot read an entry with
+    one, rather than give the voice to every caller.
+    """
+
+    def to_bytes(self) -> bytes:
+        values = asdict(self)
+        if not self.owner:
+            del values["owner"]
+        return json.dumps(values).encode()
 
 
 class VoiceStore:
@@ -157,9 +167,9 @@ class VoiceStore:
         except ValueError as error:
             raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged: {error}") from error
 
-    def add(self, stored: StoredVoice, labels: Labels) -> Entry:
+    def add(self, stored: StoredVoice, labels: Labels, owner: str = "") -> Entry:
         """Store a new voice; every replica can use it when this returns. Raises AlreadyExists when
-        its id is taken, unless by the same request.
+        its id is taken, unless by the same request of the same owner.
         """
         voice, origin = stored.voice, stored.origin
         data = to_bytes(stored)
@@ -171,18 +181,19 @@ class VoiceStore:
             origin.language_code,
             origin.created,
             origin.request_id,
+            owner,
         )
         try:
             self._blobs.put(f"content/{entry.file}", data)
             self._blobs.put(f"labels/{entry.file}", labels.to_bytes())
-            self._blobs.put_new(_name(voice.id), json.dumps(asdict(entry)).encode())
+            self._blobs.put_new(_name(voice.id), entry.to_bytes())
         except BlobExists as error:
             there = self.entry(voice.id)
             if there == entry:
                 # A storage client that retries by itself may conflict with its own first attempt.
                 return entry
             self._forget(entry.file)
-            if there is not None and origin.request_id and there.request_id == origin.request_id:
+            if there is not None and origin.request_id and _same(there, origin.request_id, owner):
                 return there
             raise AlreadyExists(f"there is a voice {voice.id!r} already") from error
         except BaseException:
@@ -238,6 +249,11 @@ class VoiceStore:
     def _forget(self, file: str) -> None:
         self._blobs.delete(f"labels/{file}")
         self._blobs.delete(f"content/{file}")
+
+
+def _same(entry: Entry, request_id: str, owner: str) -> bool:
+    """Whether a request created the voice of this entry."""
+    return entry.request_id == request_id and entry.owner == owner
 
 
 def _name(voice_id: str) -> str:

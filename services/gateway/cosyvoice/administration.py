@@ -66,9 +66,11 @@ async def warmup_trt(
 @router.get("/performance_info")
 async def performance_info(request: Request) -> dict[str, Any]:
     """What this gateway has spoken over HTTP, in all of its APIs, since it started."""
+    speaker = speaker_of(request)
+    await speaker.require_access()
     return {
         "sample_rate": SAMPLE_RATE,
-        **speaker_of(request).figures.report(),
+        **speaker.figures.report(),
         "held_bytes": request.app.state.held.bytes,
     }
 

@@ -1,10 +1,16 @@
 """GET /v1/models in the form of this API, for its clients alone: OpenAI's have the same path."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
+
+from cosyserve.errors import CosyserveError
+from services.gateway.elevenlabs.error_detail import error_response
+from services.gateway.speech.failures import failure_of
+from services.gateway.speech.speaking import speaker_of
 
 OWN_MODEL = "cosyvoice2"
 _NAMES = (OWN_MODEL, "eleven_multilingual_v2", "eleven_flash_v2_5", "eleven_turbo_v2_5")
@@ -29,9 +35,13 @@ class ElevenLabsRoute(APIRoute):
 router = APIRouter(route_class=ElevenLabsRoute, include_in_schema=False)
 
 
-@router.get("/v1/models")
-async def list_models() -> list[dict[str, object]]:
+@router.get("/v1/models", response_model=None)
+async def list_models(request: Request) -> list[dict[str, object]] | Response:
     """The models' names."""
+    try:
+        await speaker_of(request).require_access()
+    except CosyserveError as error:
+        return error_response(failure_of(error))
     return [_model(name) for name in _NAMES]
 
 

@@ -16,7 +16,7 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
-from cosyserve.errors import CallerStalled, CosyserveError, InvalidRequest
+from cosyserve.errors import CallerStalled, CosyserveError, InvalidRequest, Unauthenticated
 from cosyserve.tasks import Changes, cancel_all
 from services.gateway.jambonz.messages import (
     Form,
@@ -44,9 +44,10 @@ _NORMAL, _POLICY, _INTERNAL = 1000, 1008, 1011
 async def stream(socket: WebSocket) -> None:
     """Utterances until `stop`, or until the caller hangs up."""
     await socket.accept()
-    call = Call(socket, speaker_of(socket))
+    call = Call(socket, socket.app.state.speaker)
     code = _NORMAL
     try:
+        call.speaker = speaker_of(socket)
         await call.run(read_form(socket.query_params))
     except WebSocketDisconnect:
         return
@@ -54,7 +55,7 @@ async def stream(socket: WebSocket) -> None:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
             log.exception("a call of jambonz failed")
-        code = _POLICY if isinstance(error, InvalidRequest | CallerStalled) else _INTERNAL
+        code = _POLICY if isinstance(error, InvalidRequest | CallerStalled | Unauthenticated) else _INTERNAL
         with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
             await call.send(error_message(failure_of(error).message))
     with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
@@ -65,7 +66,7 @@ class Call:
     """One connection. Messages are read at any time, so that `clear` interrupts at once."""
 
     def __init__(self, socket: WebSocket, speaker: Speaker) -> None:
-        self._socket, self._speaker = socket, speaker
+        self._socket, self.speaker = socket, speaker
         self._waiting: collections.deque[ArrivingText] = collections.deque()
         """Utterances that are not spoken yet, and the one that is."""
         self._open: ArrivingText | None = None
@@ -179,7 +180,7 @@ class Call:
         """Raises CallerStalled, WebSocketDisconnect, and what is no failure of the speech."""
         try:
             spoken.result()
-        except CallerStalled:
+        except (CallerStalled, Unauthenticated):
             raise
         except CosyserveError as error:
             telemetry.failed(error)
@@ -189,8 +190,8 @@ class Call:
         if not await text.worded():
             return
         options = form.options()
-        options["voice"] = await self._speaker.voices.voice_of(form.voice)
-        speech = self._speaker.client.streaming_synthesize(
+        options["voice"] = await self.speaker.voices.voice_of(form.voice)
+        speech = self.speaker.client.streaming_synthesize(
             text.fragments(), idle_timeout_milliseconds=_LONGEST_PAUSE_MILLISECONDS, **options
         )
         async with speech:
@@ -198,7 +199,7 @@ class Call:
                 await self._in_time(self._socket.send_bytes(chunk.audio))
 
     async def _in_time(self, sending: Awaitable[None]) -> None:
-        seconds = self._speaker.reader_seconds
+        seconds = self.speaker.reader_seconds
         try:
             async with asyncio.timeout(seconds):
                 await sending

@@ -10,11 +10,13 @@ from cosyserve.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     InvalidRequest,
+    LimitReached,
     NotFound,
     OutOfRange,
     Overloaded,
     PermissionDenied,
     SpeechFault,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -22,10 +24,12 @@ _STATUSES: tuple[tuple[type[CosyserveError], int, str], ...] = (
     (InvalidRequest, 400, "invalid_request"),
     (OutOfRange, 400, "out_of_range"),
     (FailedPrecondition, 400, "failed_precondition"),
+    (Unauthenticated, 401, "invalid_api_key"),
     (PermissionDenied, 403, "permission_denied"),
     (NotFound, 404, "not_found"),
     (CallerStalled, 408, "caller_stalled"),
     (AlreadyExists, 409, "already_exists"),
+    (LimitReached, 429, "rate_limit_exceeded"),
     (Overloaded, 429, "overloaded"),
     (Unavailable, 503, "unavailable"),
     (DeadlineExceeded, 504, "deadline_exceeded"),
@@ -52,6 +56,8 @@ class Failure:
         if self.retry_after is not None:
             headers["retry-after"] = str(math.ceil(self.retry_after))
             headers["retry-after-ms"] = str(math.ceil(1000 * self.retry_after))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"  # RFC 9110, section 11.6.1
         return headers
 
 

@@ -3,17 +3,19 @@ in headers what the audio is.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import HTTPConnection
 
 from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
-from cosyserve.errors import FailedPrecondition
+from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Unauthenticated
+from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.voice_names import VoiceNames
 
+_ACCESS_SECONDS = 2.0
 _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
 
 
@@ -69,8 +71,8 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Speaker:
-    """One for the whole gateway. reader_seconds: as in `AudioResponse`. idle_seconds: after which
-    a WebSocket on which nothing is spoken is closed.
+    """One for each caller, on the connection of the whole gateway. reader_seconds: as in
+    `AudioResponse`. idle_seconds: after which a WebSocket on which nothing is spoken is closed.
     """
 
     client: AsyncClient
@@ -78,6 +80,24 @@ class Speaker:
     reader_seconds: float
     idle_seconds: float = 180.0
     figures: SpeechFigures = field(default_factory=SpeechFigures)
+
+    def with_key(self, key: str) -> "Speaker":
+        """For a caller with this key; empty: without one."""
+        if not key:
+            return self
+        client = self.client.with_key(key)
+        return replace(self, client=client, voices=self.voices.seen_by(key, client.voices))
+
+    async def require_access(self) -> None:
+        """Raises Unauthenticated or PermissionDenied for a caller that the speech service does not
+        serve. Without an answer of it, speech will say what is wrong.
+        """
+        try:
+            await self.client.require_access(_ACCESS_SECONDS)
+        except (Unauthenticated, PermissionDenied):
+            raise
+        except CosyserveError:
+            return
 
     async def speak(
         self, text: str, voice: str, options: SynthesisOptions, *, needs_instructions: bool = False
@@ -99,6 +119,8 @@ class Speaker:
 
 
 def speaker_of(connection: HTTPConnection) -> Speaker:
-    """The speaker of the application that serves this connection."""
+    """The speaker of the application that serves this connection, with the key of its caller.
+    Raises Unauthenticated for one that no header can carry.
+    """
     speaker: Speaker = connection.app.state.speaker
-    return speaker
+    return speaker.with_key(key_of(connection))

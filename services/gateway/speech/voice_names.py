@@ -1,9 +1,11 @@
 """Names by which other services' clients ask for a voice, as voices of this server."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 from cosyserve.client.types import VoiceLine
+from cosyserve.keys.secret import digest
 
 FEMALE, MALE = "female", "male"
 OPENAI_VOICES = {
@@ -34,15 +36,29 @@ COSYVOICE_SPEAKERS = {
 """Names of the speakers of CosyVoice-300M-SFT, which CosyVoice's own client asks for."""
 _SEXES = OPENAI_VOICES | COSYVOICE_SPEAKERS
 _FRESH_SECONDS = 5.0
+_MOST_CALLERS = 256
+Ask = Callable[[], Awaitable[Sequence[VoiceLine]]]
 
 
 class VoiceNames:
     """voices: asks the server for its voices; the answer is used for 5 seconds."""
 
-    def __init__(self, voices: Callable[[], Awaitable[Sequence[VoiceLine]]]) -> None:
+    def __init__(self, voices: Ask) -> None:
         self._ask = voices
         self._known: Sequence[VoiceLine] = ()
         self._asked = -_FRESH_SECONDS
+        self._of_others: OrderedDict[str, VoiceNames] = OrderedDict()
+
+    def seen_by(self, key: str, voices: Ask) -> "VoiceNames":
+        """The names for a caller with this key, who may see other voices. voices: asks as that
+        caller.
+        """
+        name = digest(key)
+        found = self._of_others.setdefault(name, VoiceNames(voices))
+        self._of_others.move_to_end(name)
+        if len(self._of_others) > _MOST_CALLERS:
+            self._of_others.popitem(last=False)
+        return found
 
     async def voice_of(self, name: str) -> str:
         """The id of a voice. A name of those servers that no voice has is the first voice of that

@@ -13,9 +13,9 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InvalidRequest
+from cosyserve.errors import CosyserveError, InvalidRequest, Unauthenticated
 from services.gateway.speech.failures import failure_of
-from services.gateway.speech.speaking import speaker_of
+from services.gateway.speech.speaking import Speaker
 from services.gateway.vllm_omni.messages import SessionConfig, error_message, read_config, session_done
 from services.gateway.vllm_omni.utterance import SpokenUtterance
 from services.gateway.websocket.conversation import Conversation, Malformed, Message
@@ -38,8 +38,8 @@ class _Closed(Exception):
 async def stream(socket: WebSocket) -> None:
     """Utterances one after the other until the caller hangs up."""
     await socket.accept()
-    speaker = speaker_of(socket)
-    conversation = Conversation(socket, speaker.reader_seconds, speaker.idle_seconds, tolerant=True)
+    service: Speaker = socket.app.state.speaker
+    conversation = Conversation(socket, service.reader_seconds, service.idle_seconds, tolerant=True)
     code, reason = _NORMAL, ""
     try:
         await Session(socket, conversation).run()
@@ -127,6 +127,8 @@ class Session:
         spoken = SpokenUtterance(self._socket, self._conversation, config, self._number)
         try:
             utterance = await spoken.open(text, whole=ended)
+        except Unauthenticated:
+            raise
         except CosyserveError as error:
             await spoken.fail(error)
         else:

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve import telemetry
 from cosyserve.audio.compressed import file_encoder
-from cosyserve.errors import CallerStalled, CosyserveError
+from cosyserve.errors import CallerStalled, CosyserveError, Unauthenticated
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.speaking import Utterance, speaker_of
@@ -57,7 +57,7 @@ class SpokenUtterance:
             if self._writing is not None:
                 await self._writing.write(text)
             await (self._stream(utterance) if self._config.stream_audio else self._send_file(utterance))
-        except (WebSocketDisconnect, CallerStalled):
+        except (WebSocketDisconnect, CallerStalled, Unauthenticated):
             raise
         except Exception as error:
             await self.fail(error)

@@ -38,6 +38,8 @@ class Setup(BaseModel):
     idle_timeout_milliseconds: int = 0
     traceparent: Annotated[str, Field(pattern="^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")] = ""
     """W3C trace context that this utterance continues: browsers can give a WebSocket no headers."""
+    api_key: str = Field("", repr=False)
+    """For a caller that can give the WebSocket no headers."""
 
     def options(self) -> SynthesisOptions:
         """Without the voice."""

@@ -20,8 +20,9 @@ from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai.error_object import error_object
+from services.gateway.speech.caller_key import checked
 from services.gateway.speech.failures import failure_of
-from services.gateway.speech.speaking import speaker_of
+from services.gateway.speech.speaking import Speaker, speaker_of
 from services.gateway.websocket.conversation import Conversation, Message
 from services.gateway.websocket.messages import (
     Setup,
@@ -48,8 +49,8 @@ _NORMAL, _POLICY, _INTERNAL, _LATER = 1000, 1008, 1011, 1013
 async def stream(socket: WebSocket) -> None:
     """Utterances one after the other until the caller hangs up."""
     await socket.accept()
-    speaker = speaker_of(socket)
-    conversation = Conversation(socket, speaker.reader_seconds, speaker.idle_seconds)
+    service: Speaker = socket.app.state.speaker
+    conversation = Conversation(socket, service.reader_seconds, service.idle_seconds)
     try:
         message = await conversation.first()
         while True:
@@ -67,7 +68,7 @@ async def stream(socket: WebSocket) -> None:
 
 
 async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup) -> None:
-    speaker = speaker_of(socket)
+    speaker = speaker_of(socket).with_key(checked(setup.api_key))
     options = setup.options()
     options["voice"] = await speaker.voices.voice_of(setup.voice)
     speech = speaker.client.streaming_synthesize(

@@ -1,4 +1,4 @@
-"""Admission control: a limit of requests in flight with a retry hint, no queue; the place of a
+"""Admission control: a limit of requests in flight with a retry hint; the place of a
 stream that may have nothing to speak yet, which another request takes when it needs one; and the
 deadline of an admitted request.
 """
@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
+from services.orchestrator.load_control.fair_shares import NO_KEY, FairShares, Holder, Share
 from services.orchestrator.load_control.wait_estimate import ANYTHING, ActiveRequest, RequestKind, WaitEstimator
+from services.orchestrator.load_control.waiting_requests import WaitingRequests
 
 _RETRY_SECONDS = 1.0
 
@@ -66,10 +68,12 @@ class PreemptiblePlace:
 
 
 class Admission:
-    """Counts requests in flight. There is no queue: a talking agent is better served by another
-    replica now than by this one later.
+    """Counts requests in flight. Without keys, or with one, there is no queue: a talking agent is
+    better served by another replica now than by this one later. Several keys share the places
+    (`fair_shares`), and then a request waits a moment for one.
 
     changed: called when a request begins, ends or is refused. now: a monotonic clock, in seconds.
+    wait_seconds: longest wait for a place. kept_seconds: as in `FairShares`.
     """
 
     def __init__(
@@ -79,17 +83,34 @@ class Admission:
         *,
         changed: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.monotonic,
+        wait_seconds: float = 0.0,
+        kept_seconds: float = 0.0,
     ) -> None:
         if limit < 1:
             raise ValueError(f"at least one of the {what} must be admitted, got {limit}")
         self._what = what
-        self.limit = limit
-        """May be changed at any time; running requests are not affected."""
-        self.active = 0
+        self._shares = FairShares(limit, kept_seconds, now)
+        self._queue = WaitingRequests(self._shares)
+        self._wait_seconds = wait_seconds
         self.changed = changed
         self._now = now
         self._departures = WaitEstimator()
-        self._preemptible: list[PreemptiblePlace] = []
+        self._preemptible: dict[PreemptiblePlace, Holder] = {}
+
+    @property
+    def limit(self) -> int:
+        """May be changed at any time; running requests are not affected."""
+        return self._shares.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._shares.limit = limit
+        self._queue.serve()
+
+    @property
+    def active(self) -> int:
+        """Requests that hold a place."""
+        return self._shares.active
 
     @contextlib.contextmanager
     def admit(
@@ -99,16 +120,42 @@ class Admission:
         to take. preemptible: the place, if another request may take it while it is idle. Raises
         Overloaded with a retry hint if no place is free.
         """
+        holder = self._shares.holder(NO_KEY)
         self._reclaim()
         if self.active >= self.limit:
-            retry = self._departures.next_place(self.limit, self._now())
-            self.changed()
-            raise Overloaded(
-                f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry
-            )
-        self.active += 1
+            raise self._refusal()
+        self._shares.take(holder)
+        with self._held(holder, kind, size, preemptible) as request:
+            yield request
+
+    @contextlib.asynccontextmanager
+    async def admit_in_turn(
+        self,
+        share: Share,
+        kind: RequestKind = ANYTHING,
+        size: float = 1.0,
+        preemptible: PreemptiblePlace | None = None,
+    ) -> AsyncIterator[ActiveRequest]:
+        """As `admit`, for a request of this key: it may wait for a place while other keys hold them
+        all, at most `wait_seconds`.
+        """
+        holder = self._shares.holder(share)
+        self._reclaim()
+        self._queue.serve()
+        if self._shares.has_room(holder):
+            self._shares.take(holder)
+        elif not self._shares.contended(holder) or not await self._queue.wait(holder, self._wait_seconds):
+            raise self._refusal()
+        with self._held(holder, kind, size, preemptible) as request:
+            yield request
+
+    @contextlib.contextmanager
+    def _held(
+        self, holder: Holder, kind: RequestKind, size: float, preemptible: PreemptiblePlace | None
+    ) -> Iterator[ActiveRequest]:
+        """The place that was taken for `holder`, until the end of the block."""
         if preemptible is not None:
-            self._preemptible.append(preemptible)
+            self._preemptible[preemptible] = holder
         request = self._departures.begins(kind, size, self._now())
         self.changed()
         completed = False
@@ -117,11 +164,20 @@ class Admission:
             completed = not request.cut_short
         finally:
             if preemptible is None or not preemptible.reclaimed.is_set():
-                self.active -= 1
-            if preemptible in self._preemptible:
-                self._preemptible.remove(preemptible)
+                self._shares.leave(holder)
+            self._preemptible.pop(preemptible, None)  # type: ignore[arg-type]
             self._departures.ends(request, self._now(), completed=completed)
+            self._queue.serve()
             self.changed()
+
+    def _refusal(self) -> Overloaded:
+        retry = self._departures.next_place(self.limit, self._now())
+        self.changed()
+        kept = "" if self.active >= self.limit else ", the others are kept for other keys"
+        return Overloaded(
+            f"{self.active} of {self.limit} {self._what} are in use{kept}; try again in {retry:.1f} s",
+            retry_after=retry,
+        )
 
     def _reclaim(self) -> None:
         """Take back as many idle places, longest idle first, as one request needs; none if that
@@ -133,8 +189,7 @@ class Admission:
             return
         for place in idle[:missing]:
             place.reclaimed.set()
-            self._preemptible.remove(place)
-            self.active -= 1
+            self._shares.leave(self._preemptible.pop(place))
 
 
 @contextlib.asynccontextmanager

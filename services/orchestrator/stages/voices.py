@@ -1,6 +1,7 @@
 """Client of the frontend for voices, recordings and instructions."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -8,11 +9,12 @@ from typing import TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.errors import InternalFault
+from cosyserve.errors import CosyserveError, FailedPrecondition, InternalFault
 from cosyserve.rpc.calls import answer
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
+from services.orchestrator.access.caller import current_call
 from services.orchestrator.speech.conditioning import Conditioning, Prompting, Recording, Voice, condition
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
 from services.orchestrator.stages.frontend import frontend_stub
@@ -22,7 +24,9 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class VoiceStage:
-    """Every call is repeated on another replica if one fails: all of them share the voices."""
+    """Every call is repeated on another replica if one fails: all of them share the voices. The
+    voices are those that are there for the caller of the current call.
+    """
 
     replicas: ReplicaSet
     policy: RetryPolicy
@@ -45,7 +49,8 @@ class VoiceStage:
 
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound if there is none."""
-        return _voice((await self._ask(lambda stub: stub.GetVoice, pb.GetVoiceRequest(id=name))).voice)
+        request = pb.GetVoiceRequest(id=name, tenant=current_call().caller.scope)
+        return _voice((await self._ask(lambda stub: stub.GetVoice, request)).voice)
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
@@ -70,32 +75,45 @@ class VoiceStage:
 
     async def page(self, size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
         """A page of the voices, and the token of the next page."""
-        request = pb.FrontendServiceListVoicesRequest(page_size=size, page_token=token)
+        tenant = current_call().caller.scope
+        request = pb.FrontendServiceListVoicesRequest(page_size=size, page_token=token, tenant=tenant)
         response = await self._ask(lambda stub: stub.ListVoices, request)
         return list(response.voices), response.next_page_token
 
     async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
         """The details of a voice; NotFound if there is none."""
-        return (await self._ask(lambda stub: stub.DescribeVoice, pb.DescribeVoiceRequest(id=voice_id))).voice
+        request = pb.DescribeVoiceRequest(id=voice_id, tenant=current_call().caller.scope)
+        return (await self._ask(lambda stub: stub.DescribeVoice, request)).voice
 
     async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
         """Create a voice. The draft needs an id and a request_id, so that a second attempt returns
-        the voice that the first one created.
+        the voice that the first one created. Raises FailedPrecondition if a frontend of an earlier
+        release made it everyone's, and deletes it.
         """
-        request = pb.FrontendServiceCreateVoiceRequest(draft=draft)
-        return (await self._ask(lambda stub: stub.CreateVoice, request, self.reading)).voice
+        owner = current_call().caller.owner
+        request = pb.FrontendServiceCreateVoiceRequest(draft=draft, owner=owner)
+        made = (await self._ask(lambda stub: stub.CreateVoice, request, self.reading)).voice
+        if made.summary.owner != owner:
+            with contextlib.suppress(CosyserveError):
+                await self.delete(made.summary.id, everywhere=True)
+            raise FailedPrecondition("a frontend of an earlier release knows no owners of voices; update it first")
+        return made
 
     async def update(
         self, voice_id: str, metadata: voice_pb2.VoiceMetadata, fields: Sequence[str]
     ) -> voice_pb2.VoiceDetails:
         """Change the metadata of a voice: `fields` of `metadata`, all if none is named."""
-        request = pb.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata)
+        tenant = current_call().caller.scope
+        request = pb.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata, tenant=tenant)
         request.update_mask.paths.extend(fields)
         return (await self._ask(lambda stub: stub.UpdateVoice, request)).voice
 
-    async def delete(self, voice_id: str) -> None:
-        """Delete a voice; NotFound if there is none."""
-        request, tries = pb.FrontendServiceDeleteVoiceRequest(id=voice_id), 0
+    async def delete(self, voice_id: str, *, everywhere: bool = False) -> None:
+        """Delete a voice; NotFound if there is none. everywhere: whether it may be a voice of any
+        tenant.
+        """
+        tenant = None if everywhere else current_call().caller.scope
+        request, tries = pb.FrontendServiceDeleteVoiceRequest(id=voice_id, tenant=tenant), 0
 
         async def attempt(replica: Replica, _: StallTimer) -> None:
             nonlocal tries

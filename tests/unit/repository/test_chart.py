@@ -28,8 +28,12 @@ def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(HELM), *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
 
+OPEN = ["--set", "access.insecure=true"]
+
+
 def chosen(values: Path | None) -> list[str | Path]:
-    return [] if values is None else ["--values", values]
+    """The defaults leave open who may call."""
+    return [*OPEN] if values is None else ["--values", values]
 
 
 def render(values: Path | None, release: str = "cosyserve") -> list[dict[str, Any]]:
@@ -204,13 +208,13 @@ def test_the_keys_of_the_voices_are_the_frontends_alone() -> None:
     ],
 )
 def test_wrong_values_are_refused_by_name(setting: str, complaint: str) -> None:
-    result = helm("template", "cosyserve", CHART, "--set", setting)
+    result = helm("template", "cosyserve", CHART, *OPEN, "--set", setting)
     assert result.returncode != 0
     assert complaint in result.stderr
 
 
 def test_wyoming_has_a_port_only_where_it_is_asked_for() -> None:
-    asked = helm("template", "cosyserve", CHART, "--set", "services.gateway.wyomingPort=10200")
+    asked = helm("template", "cosyserve", CHART, *OPEN, "--set", "services.gateway.wyomingPort=10200")
     assert asked.returncode == 0, asked.stderr
     documents = [document for document in yaml.safe_load_all(asked.stdout) if document]
     service = named(documents, "Service")["cosyserve-gateway"]
@@ -220,3 +224,34 @@ def test_wyoming_has_a_port_only_where_it_is_asked_for() -> None:
     assert {"name": "COSYSERVE_GATEWAY_WYOMING_LISTEN", "value": "0.0.0.0:10200"} in gateway["env"]
     for document in render(None):
         assert "wyoming" not in str(document).lower()
+
+
+def test_nothing_is_installed_before_it_is_said_who_may_call() -> None:
+    """Both ways out are named, and each of them is one; tokens in place of keys are a third."""
+    result = helm("template", "cosyserve", CHART)
+    assert result.returncode != 0
+    assert "access.secret" in result.stderr
+    assert "access.insecure=true" in result.stderr
+    for way in ("access.secret=keys", "access.insecure=true", "services.orchestrator.settings.JWT_ISSUER=https://id"):
+        assert helm("template", "cosyserve", CHART, "--set", way).returncode == 0
+
+
+def test_the_keys_are_the_orchestrators_alone_and_follow_their_secret() -> None:
+    documents = render(CHART / "ci" / "gpu-values.yaml")
+    for name, deployment in named(documents, "Deployment").items():
+        volumes = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["volumes"]}
+        assert ("keys" in volumes) == (name == "cosyserve-orchestrator"), name
+        assert ("wyoming-key" in volumes) == (name == "cosyserve-gateway"), name
+    deployment = named(documents, "Deployment")["cosyserve-orchestrator"]
+    (mount,) = (each for each in container(deployment)["volumeMounts"] if each["name"] == "keys")
+    assert "subPath" not in mount
+    environment = {entry["name"]: entry["value"] for entry in container(deployment)["env"]}
+    assert environment["COSYSERVE_ORCHESTRATOR_KEYS_FILE"] == mount["mountPath"] + "/keys.json"
+    assert environment["COSYSERVE_ORCHESTRATOR_INSECURE"] == "false"
+
+
+def test_the_limits_of_a_key_are_divided_among_the_orchestrators() -> None:
+    result = helm("template", "cosyserve", CHART, "--set", "access.secret=keys,services.orchestrator.replicas=3")
+    documents = [document for document in yaml.safe_load_all(result.stdout) if document]
+    environment = container(named(documents, "Deployment")["cosyserve-orchestrator"])["env"]
+    assert {"name": "COSYSERVE_ORCHESTRATOR_LIMIT_PARTS", "value": "3"} in environment

@@ -36,7 +36,15 @@ LAYERS = {
         {"flow", "vocoder"},
         {"inputs"},
     ],
-    "orchestrator": [{EDGE}, {"riva", "cosyvoice"}, {"foreign"}, {"stages"}, {"load_control"}, {"speech"}],
+    "orchestrator": [
+        {EDGE},
+        {"riva", "cosyvoice"},
+        {"foreign"},
+        {"stages"},
+        {"load_control"},
+        {"access"},
+        {"speech"},
+    ],
     "gateway": [
         {EDGE},
         {"serving"},

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cosyserve.engines.gpu_facts import Gpu
+from cosyserve.errors import SettingsError
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, recommended
 from cosyserve.settings import load
 from cosyserve.tls.certificate_files import CertificateFiles
@@ -84,7 +85,17 @@ def services(file: str) -> dict[str, Any]:
 def environment(service: dict[str, Any]) -> dict[str, str]:
     lines = [line for file in service["env_file"] for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
     variables = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    return {**variables, **service["environment"]}
+    return {**variables, **{name: interpolated(value) for name, value in service["environment"].items()}}
+
+
+def interpolated(text: str, **environ: str) -> str:
+    """As compose reads it: ${NAME:-default} and ${NAME:+replacement}."""
+
+    def value(match: re.Match[str]) -> str:
+        given = environ.get(match["name"], "")
+        return (match["text"] if given else "") if match["kind"] == "+" else given or match["text"]
+
+    return re.sub(r"\$\{(?P<name>\w+):(?P<kind>[+-])(?P<text>[^}]*)\}", value, text)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +207,11 @@ def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: 
     declared = set(yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["volumes"])
     named = set()
     for name, service in by_name.items():
-        for volume, target in (mount.split(":") for mount in service.get("volumes", ()) if isinstance(mount, str)):
+        plain = (interpolated(mount) for mount in service.get("volumes", ()) if isinstance(mount, str))
+        for volume, target, *_ in (mount.split(":") for mount in plain):
+            if volume == "/dev/null":
+                assert (name, target) == ("orchestrator", "/etc/cosyserve/keys")
+                continue
             named.add(volume)
             # A new volume takes the owner of what is there in the image.
             assert re.search(rf"install --directory --owner=10001 --group=10001 {target}\b", stages()[name]), volume
@@ -207,7 +222,15 @@ def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: 
 def test_the_services_know_every_setting(file: str) -> None:
     for name, service in services(file).items():
         prefix = f"COSYSERVE_{name.upper()}_"
-        load(SETTINGS[name], prefix, {**environment(service), f"{prefix}LISTEN": f"0.0.0.0:{PORTS[name]}"})
+        variables = {**environment(service), f"{prefix}LISTEN": f"0.0.0.0:{PORTS[name]}"}
+        if name == "orchestrator":
+            with pytest.raises(SettingsError, match=r"KEYS_FILE.*INSECURE=true"):
+                load(SETTINGS[name], prefix, variables)
+            for way in ({"INSECURE": "true"}, {"KEYS_DIR": "/srv/keys"}):
+                said = {key: interpolated(value, **way) for key, value in service["environment"].items()}
+                load(SETTINGS[name], prefix, {**variables, **said})
+            variables |= {f"{prefix}INSECURE": "true"}
+        load(SETTINGS[name], prefix, variables)
         for stage in ("frontend", "llm", "token2wav"):
             if name == "orchestrator":
                 assert environment(service)[prefix + stage.upper()] == f"dns:///{stage}:{PORTS[stage]}"

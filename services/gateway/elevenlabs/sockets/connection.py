@@ -12,11 +12,10 @@ from enum import Enum
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve import telemetry
-from cosyserve.errors import CallerStalled, CosyserveError
+from cosyserve.errors import CallerStalled, CosyserveError, Unauthenticated
 from cosyserve.tasks import cancel_all, retrieve_error
 from services.gateway.elevenlabs.error_detail import close_code, error_message
 from services.gateway.elevenlabs.output_format import read_output_format
-from services.gateway.elevenlabs.premade_voices import voice_of
 from services.gateway.elevenlabs.sockets.context import Context, Form
 from services.gateway.elevenlabs.sockets.messages import (
     LONGEST_IDLE_SECONDS,
@@ -25,8 +24,9 @@ from services.gateway.elevenlabs.sockets.messages import (
     read_message,
     read_query,
 )
+from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.failures import Failure, failure_of
-from services.gateway.speech.speaking import speaker_of
+from services.gateway.speech.speaking import Speaker, speaker_of
 from services.gateway.websocket.conversation import Conversation
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,9 @@ class Connection:
                 return Event.CONTEXT_ENDED
             if isinstance(receiving.exception(), CallerStalled):
                 return Event.SILENCE
-            return read_message(receiving.result())
+            message = read_message(receiving.result())
+            self._form.identify(message.key)
+            return message
         finally:
             await cancel_all((receiving,))  # a message that has come is kept
 
@@ -123,7 +125,7 @@ class Connection:
         except asyncio.CancelledError:
             if context not in self._stopped:
                 raise
-        except CallerStalled:
+        except (CallerStalled, Unauthenticated):
             raise
         except CosyserveError as error:
             if context not in self._stopped:  # otherwise it is what the cancelled call gave its writer
@@ -138,14 +140,15 @@ class Connection:
 async def serve(socket: WebSocket, voice_id: str, talk: Callable[[Connection], Awaitable[None]]) -> None:
     """Accept a WebSocket, run `talk` to its end, and close it; a failure is its last message."""
     await socket.accept()
-    speaker = speaker_of(socket)
-    conversation = Conversation(socket, speaker.reader_seconds, LONGEST_IDLE_SECONDS)
+    service: Speaker = socket.app.state.speaker
+    conversation = Conversation(socket, service.reader_seconds, LONGEST_IDLE_SECONDS)
     try:
+        speaker = speaker_of(socket)
         query = read_query(socket.query_params)
         output_format = read_output_format(query.output_format)
-        voice = await speaker.voices.voice_of(await voice_of(speaker.voices, voice_id))
         conversation = Conversation(socket, speaker.reader_seconds, query.idle_seconds)
-        connection = Connection(conversation, Form(speaker, voice, query, output_format))
+        form = Form(speaker, voice_id, query, output_format, key=bool(key_of(socket)))
+        connection = Connection(conversation, form)
         try:
             await talk(connection)
         finally:

@@ -11,9 +11,11 @@ from cosyserve.client.options import SynthesisOptions
 from cosyserve.tasks import retrieve_error
 from services.gateway.elevenlabs.alignment.characters import Alignment, SpokenText
 from services.gateway.elevenlabs.output_format import OutputFormat
+from services.gateway.elevenlabs.premade_voices import voice_of
 from services.gateway.elevenlabs.sockets.messages import Received, SocketQuery, audio_message
 from services.gateway.elevenlabs.sockets.pending_text import Mark, PendingText
 from services.gateway.elevenlabs.voice_settings import VoiceSettings, options_of
+from services.gateway.speech.caller_key import checked
 from services.gateway.speech.encoded_speech import encoded
 from services.gateway.speech.speaking import Speaker, Utterance
 
@@ -24,14 +26,26 @@ _KEEP_ALIVE_SECONDS = 15.0
 Send = Callable[[dict[str, object]], Awaitable[None]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Form:
-    """What all contexts of a connection share. voice: as the speech service knows it."""
+    """What all contexts of a connection share. voice_id: of the address. key: whether the caller
+    has presented one; until then its first message may bring one.
+    """
 
     speaker: Speaker
-    voice: str
+    voice_id: str
     query: SocketQuery
     output_format: OutputFormat
+    key: bool = False
+
+    def identify(self, key: str) -> None:
+        """Use the key that came in a message, unless there is one already."""
+        if key and not self.key:
+            self.speaker, self.key = self.speaker.with_key(checked(key)), True
+
+    async def voice(self) -> str:
+        """As the speech service knows it."""
+        return await self.speaker.voices.voice_of(await voice_of(self.speaker.voices, self.voice_id))
 
 
 class Context:
@@ -44,6 +58,7 @@ class Context:
         self._pending = PendingText()
         self._settings = VoiceSettings()
         self._speech: StreamingSpeech | None = None
+        self._stopped = False
         self._spoken = SpokenText()
         self._since = 0
         """Milliseconds from the beginning of the utterance to the end of the last alignment."""
@@ -80,6 +95,7 @@ class Context:
         """Cancel the speech in every stage, now: `run` raises CancelledError, or returns if there
         is no speech yet.
         """
+        self._stopped = True
         if self._speech is not None:
             await self._speech.close()
         else:
@@ -95,7 +111,10 @@ class Context:
             part = await self._next()
         if part is Mark.END:
             return
-        self._speech = self._begin()
+        speech = await self._begin()
+        if self._stopped:  # while the voice was looked up
+            return
+        self._speech = speech
         async with self._speech:
             writing = asyncio.create_task(self._write(self._speech, part))
             reading = asyncio.create_task(self._read(self._speech))
@@ -110,12 +129,12 @@ class Context:
                     task.cancel()
                 await asyncio.wait((writing, reading))
 
-    def _begin(self) -> StreamingSpeech:
+    async def _begin(self) -> StreamingSpeech:
         query = self._form.query
         options: SynthesisOptions = options_of(
             self._settings, self._form.output_format, query.language_code, query.seed
         )
-        options["voice"] = self._form.voice
+        options["voice"] = await self._form.voice()
         return self._form.speaker.client.streaming_synthesize(mode=query.mode, **options)
 
     def _add(self, text: str) -> None:

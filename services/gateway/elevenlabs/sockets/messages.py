@@ -10,10 +10,12 @@ from cosyserve.errors import InvalidRequest
 from services.gateway.elevenlabs.alignment.characters import Alignment
 from services.gateway.elevenlabs.output_format import DEFAULT
 from services.gateway.elevenlabs.voice_settings import Lenient, Seed, VoiceSettings
+from services.gateway.speech.caller_key import bearer_of
 
 M = TypeVar("M", bound=BaseModel)
 LONGEST_IDLE_SECONDS = 180.0
 _COMMANDS = {"flush", "close_context", "close_socket", "context_id"}
+_KEYS = {"xi_api_key", "authorization"}
 
 
 class SocketQuery(Lenient):
@@ -53,6 +55,15 @@ class Received(Lenient):
     close_socket: bool = False
     voice_settings: VoiceSettings | None = None
     generation_config: GenerationConfig = GenerationConfig()
+    xi_api_key: str = Field("", repr=False)
+    """Key of the caller, in its first message."""
+    authorization: str = Field("", repr=False)
+    """The same as `Bearer KEY`."""
+
+    @property
+    def key(self) -> str:
+        """The key that came with it; empty if none did."""
+        return self.xi_api_key.strip() or bearer_of(self.authorization)
 
     @property
     def settings(self) -> VoiceSettings | None:
@@ -72,7 +83,7 @@ def read_message(message: dict[str, Any]) -> Received:
     if "contextId" in message:
         message = {"context_id": message["contextId"], **message}
     received = _read(Received, message)
-    if received.text is None and received.settings is None and not message.keys() & _COMMANDS:
+    if received.text is None and received.settings is None and not message.keys() & (_COMMANDS | _KEYS):
         raise InvalidRequest(f"a message has `text`, or one of {', '.join(sorted(_COMMANDS))}")
     return received
 

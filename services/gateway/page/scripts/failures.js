@@ -13,6 +13,7 @@ export function failureOf(answer) {
     const when = wait ? `in ${Math.max(1, Math.ceil(wait / 1000))} s` : "in a moment";
     return `The server is speaking as much as it can at once. Try again ${when}.`;
   }
+  if (code === "invalid_api_key") return "The server wants a valid API key.";
   if (code === "unavailable") return `The speech service does not answer: ${sentence(message)}`;
   if (!message) return "The server failed and gave no reason.";
   return `The server ${type === "server_error" ? "failed" : "refused"}: ${sentence(message)}`;

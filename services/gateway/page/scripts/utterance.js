@@ -1,5 +1,6 @@
 // One utterance over the WebSocket v1/audio/stream: text goes, audio and what is known about it come.
 
+import { apiKey, askForKey } from "./access.js";
 import { samplesOf } from "./sound/samples.js";
 import { failureOf, LOST } from "./failures.js";
 
@@ -46,7 +47,8 @@ export class Utterance {
   }
 
   ask({ voice, speed, seed, text }) {
-    this.send({ type: "setup", voice, speed, seed, sample_rate: RATE, traceparent: this.traceparent });
+    const key = apiKey() ? { api_key: apiKey() } : {}; // a WebSocket of a browser has no headers
+    this.send({ type: "setup", voice, speed, seed, sample_rate: RATE, traceparent: this.traceparent, ...key });
     const characters = Array.from(text);
     for (let at = 0; at < characters.length; at += MOST_IN_A_MESSAGE) {
       this.send({ type: "text", text: characters.slice(at, at + MOST_IN_A_MESSAGE).join("") });
@@ -65,8 +67,10 @@ export class Utterance {
       return;
     }
     const message = JSON.parse(data);
-    if (message.type === "error") this.fail(failureOf(message));
-    else if (message.type === "words") this.on.words(message.words);
+    if (message.type === "error") {
+      if (message.error?.code === "invalid_api_key") askForKey();
+      this.fail(failureOf(message));
+    } else if (message.type === "words") this.on.words(message.words);
     else if (message.type === "header") this.on.header(message);
     else if (message.type === "warning") this.on.warning(message);
     else if (message.type === "summary") {

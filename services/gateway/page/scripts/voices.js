@@ -1,5 +1,6 @@
 // The voices of the server, and how one is called in the list.
 
+import { askForKey, keyHeaders } from "./access.js";
 import { failureOfBody, LOST } from "./failures.js";
 
 const LANGUAGES = new Intl.DisplayNames(["en"], { type: "language" });
@@ -50,11 +51,12 @@ function languageName(tag) {
 async function asked(method, path) {
   let answer;
   try {
-    answer = await fetch(new URL(path, document.baseURI), { method });
+    answer = await fetch(new URL(path, document.baseURI), { method, headers: keyHeaders() });
   } catch {
     throw new Error(LOST);
   }
   const body = await answer.text();
+  if (answer.status === 401 && (await askForKey())) return asked(method, path);
   if (!answer.ok) throw new Error(failureOfBody(answer.status, body));
   return body;
 }

@@ -9,15 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cosyserve.commands.terminal.arguments import (
-    add_gpu_sharing,
-    add_serving,
-    backend,
-    devices,
-    ports,
-    replicas,
-    serving,
-)
+from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_serving, serving
+from cosyserve.commands.terminal.service_lists import backend, devices, ports, replicas
 from cosyserve.errors import SettingsError
 from cosyserve.host.starting.serving import strictness, wyoming_address
 from cosyserve.host.supervision.layout import lay_out

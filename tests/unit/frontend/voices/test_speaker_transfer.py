@@ -212,3 +212,20 @@ def test_a_file_without_notes_says_where_it_came_from(tmp_path: Path) -> None:
     for name, transcript in (("zs", ""), ("001", "hi there")):
         stored = read_back(store(tmp_path), name)
         assert (stored.origin.transcript, stored.origin.provenance) == (transcript, "imported from in.pt")
+
+
+def test_the_owner_of_a_voice_comes_back_and_a_voice_of_everyone_has_none(tmp_path: Path) -> None:
+    for name, owner in (("whole", "clinic"), ("vector", "")):
+        store(tmp_path).add(StoredVoice(VOICES[name], ORIGIN), NOTED, owner)
+    assert transfer(tmp_path, "export", tmp_path / "out.pt") == 0
+    fields = {name: entry["cosyserve"] for name, entry in torch.load(tmp_path / "out.pt", weights_only=True).items()}
+    assert fields["whole"]["owner"] == "clinic"
+    assert "owner" not in fields["vector"]  # a release before owners reads it
+    for name in ("whole", "vector"):
+        store(tmp_path).remove(name)
+    assert transfer(tmp_path, "import", tmp_path / "out.pt") == 0
+    again = store(tmp_path)
+    assert {entry.id: entry.owner for entry, _ in again.entries_with_labels(again.ids())} == {
+        "whole": "clinic",
+        "vector": "",
+    }

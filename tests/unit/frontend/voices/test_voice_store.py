@@ -1,5 +1,6 @@
 """Stored voices: complete or absent with any number of writers, and no blobs left over."""
 
+import json
 import os
 import signal
 import subprocess
@@ -63,6 +64,25 @@ def test_what_is_stored_is_what_is_read(store: VoiceStore) -> None:
     assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", created.voice.content_hash)
     assert store.entries_with_labels(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
     assert store.ids() == ["anna.b-1"]
+
+
+def test_an_entry_has_an_owner_only_where_there_is_one(store: VoiceStore, blobs: Blobs) -> None:
+    """A release before owners reads the one, and gives no caller the other."""
+    for name, owner in (("plain", ""), ("owned", "clinic")):
+        store.add(stored_voice(name), Labels(), owner)
+        data = blobs.read(f"names/{name.encode().hex()}")
+        assert data is not None
+        assert json.loads(data).get("owner") == (owner or None)
+        entry = store.entry(name)
+        assert entry is not None
+        assert entry.owner == owner
+
+
+def test_a_request_of_another_owner_does_not_get_the_voice(store: VoiceStore) -> None:
+    made = store.add(stored_voice("anna", request_id="r"), Labels(), "clinic")
+    assert store.add(stored_voice("anna", request_id="r"), Labels(), "clinic") == made
+    with pytest.raises(AlreadyExists):
+        store.add(stored_voice("anna", request_id="r"), Labels(), "bank")
 
 
 def test_a_speaker_vector_alone_is_stored_too(store: VoiceStore) -> None:

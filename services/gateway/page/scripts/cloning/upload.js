@@ -1,5 +1,6 @@
 // Sends a recording to the server, which makes a voice of it.
 
+import { askForKey, keyHeaders } from "../access.js";
 import { failureOfBody, LOST } from "../failures.js";
 
 /**
@@ -23,12 +24,16 @@ export function createVoice({ name, sex, transcript, recording }, progress, sign
     request.upload.onload = () => progress({ stage: "The server is making the voice…" });
     request.onload = () => {
       if (request.status === 201) resolve(JSON.parse(request.responseText));
-      else reject(new Error(failureOfBody(request.status, request.responseText)));
+      else {
+        if (request.status === 401) askForKey();
+        reject(new Error(failureOfBody(request.status, request.responseText)));
+      }
     };
     request.onerror = () => reject(new Error(LOST));
     request.onabort = () => reject(new DOMException("given up", "AbortError"));
     signal.addEventListener("abort", () => request.abort());
     request.open("POST", new URL("v1/audio/voices", document.baseURI));
+    for (const [field, value] of Object.entries(keyHeaders())) request.setRequestHeader(field, value);
     request.send(form);
   });
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cosyserve.commands.terminal.arguments import devices, ports
+from cosyserve.commands.terminal.service_lists import devices, ports
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import layout as module
 from cosyserve.host.supervision.layout import ProcessSpec, _bind_error, free_ports, lay_out

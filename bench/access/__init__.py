@@ -1,0 +1,1 @@
+"""What keys cost, whether their times tell anything, and how well limits and shares hold."""
