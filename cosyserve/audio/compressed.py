@@ -152,7 +152,7 @@ _CODECS = {
         "libmp3lame",
         "s16p",
         (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
-        bit_rate=64_000,
+        bit_rate=96_000,
         container_options={"write_xing": "0", "id3v2_version": "3"},
         encoder_options={"reservoir": "0", "compression_level": "7"},
     ),

@@ -57,7 +57,7 @@ class LocalDeployment:
         """host:port of the public service."""
         self.http = next((place.address for place in places if place.service == GATEWAY), None)
         """host:port of the gateway, if there is one."""
-        self.plain = next(place.probed for place in places if place.service == ORCHESTRATOR)
+        self.plain = next((place.probed for place in places if place.service == ORCHESTRATOR), self.address)
         """Where this user reaches the public service without TLS: its address, or a socket."""
         self.secured = self.plain != self.address
         """Whether the public ports have TLS."""

@@ -269,6 +269,8 @@ def test_certificates_are_mounted_and_used_everywhere(file: str) -> None:
         assert mount["read_only"] is True
         prefix = f"COSYSERVE_{name.upper()}_"
         variables = {**environment(service), **added[name]["environment"], f"{prefix}LISTEN": "0.0.0.0:1"}
+        if name in ("orchestrator", "gateway"):
+            variables |= {f"{prefix}INSECURE": "true"}
         settings = load(SETTINGS[name], prefix, variables)
         client_ca = None if name in PUBLISHED else folder / "ca.crt"
         assert settings.served_files == CertificateFiles(folder / "tls.crt", folder / "tls.key", client_ca)
