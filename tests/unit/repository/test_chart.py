@@ -250,8 +250,9 @@ def test_the_keys_are_the_orchestrators_alone_and_follow_their_secret() -> None:
     assert environment["COSYSERVE_ORCHESTRATOR_INSECURE"] == "false"
 
 
-def test_the_limits_of_a_key_are_divided_among_the_orchestrators() -> None:
-    result = helm("template", "cosyserve", CHART, "--set", "access.secret=keys,services.orchestrator.replicas=3")
+@pytest.mark.parametrize("way", ["access.secret=keys", "services.orchestrator.settings.JWT_ISSUER=https://id"])
+def test_the_limits_of_a_key_or_token_are_divided_among_the_orchestrators(way: str) -> None:
+    result = helm("template", "cosyserve", CHART, "--set", f"{way},services.orchestrator.replicas=3")
     documents = [document for document in yaml.safe_load_all(result.stdout) if document]
     environment = container(named(documents, "Deployment")["cosyserve-orchestrator"])["env"]
     assert {"name": "COSYSERVE_ORCHESTRATOR_LIMIT_PARTS", "value": "3"} in environment
