@@ -4,6 +4,7 @@ wrong one and with one that has expired: none is served, and health is open.
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -112,10 +113,9 @@ async def test_what_is_missing_is_said(guarded: Stack) -> None:
 async def test_a_valid_key_is_served(guarded: Stack, metadata: tuple[tuple[str, str], ...]) -> None:
     voices = await guarded.stub.ListVoices(synthesis_pb2.ListVoicesRequest(), metadata=metadata)
     assert [voice.id for voice in voices.voices] == ["anna"]
-    stub = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(guarded.channel)
-    (config,) = (
-        await stub.GetRivaSynthesisConfig(riva_tts_pb2.RivaSynthesisConfigRequest(), metadata=metadata)
-    ).model_config
+    stub: Any = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(guarded.channel)
+    listed = await stub.GetRivaSynthesisConfig(riva_tts_pb2.RivaSynthesisConfigRequest(), metadata=metadata)
+    (config,) = listed.model_config
     assert config.parameters["subvoices"] == "anna:0"
 
 
@@ -123,7 +123,7 @@ async def test_the_socket_for_this_host_wants_a_key_too(tmp_path: Path) -> None:
     """TLS and client certificates are what it is without."""
     socket = f"unix:{tmp_path}/orchestrator"
     async with stack(keys=keys_of([GOOD]), local_listen=socket), grpc.aio.insecure_channel(socket) as channel:
-        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        stub: Any = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         request = synthesis_pb2.ListVoicesRequest()
         for metadata in (None, WRONG.metadata):
             await refusal(stub.ListVoices(request, metadata=metadata), grpc.StatusCode.UNAUTHENTICATED)

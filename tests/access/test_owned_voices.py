@@ -135,7 +135,7 @@ async def test_a_voice_of_another_tenant_is_not_there_over_http(address: str) ->
             answer = (await ask("GET", path)).json()
             assert {voice[name] for voice in answer[field]} & OWNERS.keys() == own, path
             assert "bob" not in str(answer), path
-        for method, path, sent in (
+        attempts: tuple[tuple[str, str, dict[str, Any]], ...] = (
             ("GET", "/v1/audio/voices/b-of-bob", {}),
             ("DELETE", "/v1/audio/voices/b-of-bob", {}),
             ("GET", "/v1/voices/b-of-bob", {}),
@@ -143,9 +143,10 @@ async def test_a_voice_of_another_tenant_is_not_there_over_http(address: str) ->
             ("POST", "/v1/text-to-speech/b-of-bob", {"json": speak}),
             ("POST", "/inference_sft", {"data": form}),
             ("POST", "/v1/audio/conversions", {"data": form, "files": recording}),
-        ):
-            answer = await ask(method, path, **sent)
-            assert (answer.status_code, MISSING in answer.text) == (404, True), (path, answer.text)
+        )
+        for method, path, sent in attempts:
+            refused = await ask(method, path, **sent)
+            assert (refused.status_code, MISSING in refused.text) == (404, True), (path, refused.text)
 
 
 async def test_who_may_change_a_voice(address: str) -> None:
