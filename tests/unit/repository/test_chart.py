@@ -234,6 +234,9 @@ def test_nothing_is_installed_before_it_is_said_who_may_call() -> None:
     assert "access.insecure=true" in result.stderr
     for way in ("access.secret=keys", "access.insecure=true", "services.orchestrator.settings.JWT_ISSUER=https://id"):
         assert helm("template", "cosyserve", CHART, "--set", way).returncode == 0
+    wyoming = "access.secret=keys,services.gateway.wyomingPort=10200"
+    assert "access.wyomingSecret" in helm("template", "cosyserve", CHART, "--set", wyoming).stderr
+    assert helm("template", "cosyserve", CHART, "--set", f"{wyoming},access.wyomingSecret=key").returncode == 0
 
 
 def test_the_keys_are_the_orchestrators_alone_and_follow_their_secret() -> None:
