@@ -83,7 +83,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         ServiceFacts(limits=limits_of(settings, *_LIMITS), libraries=libraries()),
         asked.warm_up,
         asked.ask,
-        admit=servicer.admission.admit,
+        admit=servicer.admitted_warm_up,
         admitted=lambda: (servicer.admission.limit, servicer.admission.active),
     )
 

@@ -5,7 +5,7 @@ the frontend, which answers the voice methods.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
@@ -66,6 +66,12 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             async with self.admission.admit_in_turn(share, kind, size, preemptible) as place:
                 call.characters += len(text)
                 yield place
+
+    @contextlib.contextmanager
+    def admitted_warm_up(self) -> Iterator[None]:
+        """The same for a warm-up, which waits for no place."""
+        with current_call().budget.use(), self.admission.admit():
+            yield
 
     @logged
     async def Synthesize(  # type: ignore[override]  # writes from a coroutine, so that an error of any stage ends the call

@@ -3,6 +3,8 @@ wrong one and with one that has expired: none is served, and health is open.
 """
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -10,7 +12,8 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
+from cosyserve.foreign import riva_tts_pb2, riva_tts_pb2_grpc
+from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2, synthesis_pb2_grpc
 from tests.stacks.calls import refusal
 from tests.stacks.key_holders import key_holder, keys_of
 from tests.stacks.scripted_stages import Stack, stack
@@ -18,6 +21,7 @@ from tests.stacks.scripted_stages import Stack, stack
 GOOD, EXPIRED = key_holder("alice"), key_holder("bob", expires="2020-01-01T00:00:00Z")
 WRONG = key_holder("stranger")
 HEALTH = "grpc.health.v1.Health"
+RIVA_METHODS = ("Synthesize", "SynthesizeOnline", "GetRivaSynthesisConfig")
 PRESENTED = {
     "none": (),
     "another scheme": (("authorization", "Basic YWxpY2U6c2VjcmV0"),),
@@ -62,7 +66,9 @@ async def _methods(running: Stack) -> list[str]:
 async def test_no_method_is_served_without_a_valid_key(guarded: Stack) -> None:
     methods = await _methods(guarded)
     assert {"/cosyserve.v1.SynthesisService/Synthesize", "/cosyserve.v1.InfoService/GetInfo"} <= set(methods)
-    assert len(methods) >= 12
+    riva = {f"/nvidia.riva.tts.RivaSpeechSynthesis/{name}" for name in RIVA_METHODS}
+    assert riva | {"/cosyvoice.CosyVoice/Inference"} <= set(methods)
+    assert len(methods) >= 16
     for name, metadata in PRESENTED.items():
         for method in [*methods, "/cosyserve.v1.SynthesisService/NotThere", "/a.B/C"]:
             call = guarded.channel.stream_stream(method)(metadata=metadata)
@@ -100,11 +106,28 @@ async def test_what_is_missing_is_said(guarded: Stack) -> None:
         (("xi-api-key", GOOD.secret),),
         (("x-api-key", GOOD.secret),),
         (*GOOD.metadata, ("xi-api-key", GOOD.secret)),
+        # As Riva's clients send it over TLS: of the connection, and of the call.
+        (*GOOD.metadata, *GOOD.metadata),
     ],
 )
 async def test_a_valid_key_is_served(guarded: Stack, metadata: tuple[tuple[str, str], ...]) -> None:
     voices = await guarded.stub.ListVoices(synthesis_pb2.ListVoicesRequest(), metadata=metadata)
     assert [voice.id for voice in voices.voices] == ["anna"]
+    stub: Any = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(guarded.channel)
+    listed = await stub.GetRivaSynthesisConfig(riva_tts_pb2.RivaSynthesisConfigRequest(), metadata=metadata)
+    (config,) = listed.model_config
+    assert config.parameters["subvoices"] == "anna:0"
+
+
+async def test_the_socket_for_this_host_wants_a_key_too(tmp_path: Path) -> None:
+    """TLS and client certificates are what it is without."""
+    socket = f"unix:{tmp_path}/orchestrator"
+    async with stack(keys=keys_of([GOOD]), local_listen=socket), grpc.aio.insecure_channel(socket) as channel:
+        stub: Any = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        request = synthesis_pb2.ListVoicesRequest()
+        for metadata in (None, WRONG.metadata):
+            await refusal(stub.ListVoices(request, metadata=metadata), grpc.StatusCode.UNAUTHENTICATED)
+        assert (await stub.ListVoices(request, metadata=GOOD.metadata)).voices
 
 
 async def test_health_needs_no_key_and_reflection_does_unless_it_is_open(guarded: Stack) -> None:

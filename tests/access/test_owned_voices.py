@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import NotFound, PermissionDenied
+from cosyserve.foreign import cosyvoice_pb2, cosyvoice_pb2_grpc, riva_tts_pb2, riva_tts_pb2_grpc
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.rpc.server import running
 from cosyserve.v1 import synthesis_pb2, voice_pb2
@@ -22,7 +24,9 @@ from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import Labels
 from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, now
+from tests.fuzz.upload_seeds import seeds
 from tests.stacks.calls import refusal
+from tests.stacks.gateway_server import gateway
 from tests.stacks.in_process import HERE, orchestrated
 from tests.stacks.key_holders import KeyHolder, key_holder, keys_of
 from tests.stacks.scripted_stages import Script, stack, stage
@@ -91,6 +95,58 @@ async def test_a_voice_of_another_tenant_is_not_there_for_anything(address: str)
 
 async def _written() -> AsyncIterator[str]:
     yield "word "
+
+
+async def test_a_voice_of_another_tenant_is_not_there_for_other_servers_clients(address: str) -> None:
+    key: Any = {"metadata": ALICE.metadata}
+    async with grpc.aio.insecure_channel(address) as channel:
+        riva: Any = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(channel)
+        cosyvoice: Any = cosyvoice_pb2_grpc.CosyVoiceStub(channel)
+        listed = await riva.GetRivaSynthesisConfig(riva_tts_pb2.RivaSynthesisConfigRequest(), **key)
+        names = {
+            name.partition(":")[0]
+            for config in listed.model_config
+            for name in config.parameters["subvoices"].split(",")
+        }
+        assert names & OWNERS.keys() == {"a-of-alice", "c-of-all", "d-of-alice"}
+        request = riva_tts_pb2.SynthesizeSpeechRequest(text="word", voice_name="cosyserve.b-of-bob")
+        spoken = cosyvoice_pb2.sftRequest(tts_text="word", spk_id="b-of-bob")
+        for attempt in (
+            riva.Synthesize(request, **key),
+            riva.SynthesizeOnline(iter([request]), **key).read(),
+            cosyvoice.Inference(cosyvoice_pb2.Request(sft_request=spoken), **key).read(),
+        ):
+            await refusal(attempt, grpc.StatusCode.NOT_FOUND, MISSING)
+
+
+async def test_a_voice_of_another_tenant_is_not_there_over_http(address: str) -> None:
+    own = {"a-of-alice", "c-of-all", "d-of-alice"}
+    speak = {"input": "word", "text": "word", "voice": "b-of-bob"}
+    form = {"voice": "b-of-bob", "spk_id": "b-of-bob", "tts_text": "word"}
+    recording = {"file": ("x.wav", seeds()["pcm16.wav"])}
+    async with gateway(address) as served:
+        ask = partial(served.http.request, headers=ALICE.headers)
+        for path, field, name in (
+            ("/v1/audio/voices", "data", "id"),
+            ("/v1/voices", "voices", "voice_id"),
+            ("/v2/voices?page_size=100", "voices", "voice_id"),
+            ("/list_voices", "details", "spk_id"),
+        ):
+            answer = (await ask("GET", path)).json()
+            assert {voice[name] for voice in answer[field]} & OWNERS.keys() == own, path
+            assert "bob" not in str(answer), path
+        attempts: tuple[tuple[str, str, dict[str, Any]], ...] = (
+            ("GET", "/v1/audio/voices/b-of-bob", {}),
+            ("DELETE", "/v1/audio/voices/b-of-bob", {}),
+            ("GET", "/v1/voices/b-of-bob", {}),
+            ("POST", "/v1/audio/speech", {"json": speak}),
+            ("POST", "/v1/text-to-speech/b-of-bob", {"json": speak}),
+            ("POST", "/inference_sft", {"data": form}),
+            ("POST", "/v1/audio/conversions", {"data": form, "files": recording}),
+        )
+        for method, path, sent in attempts:
+            refused = await ask(method, path, **sent)
+            assert (refused.status_code, MISSING in refused.text) == (404, True), (path, refused.text)
 
 
 async def test_who_may_change_a_voice(address: str) -> None:

@@ -18,8 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from cosyserve import telemetry
 from cosyserve.client import AsyncClient
 from cosyserve.errors import LimitReached, Unauthenticated
-from cosyserve.v1 import synthesis_pb2
-from tests.stacks.calls import refusal, until
+from cosyserve.foreign import cosyvoice_pb2, cosyvoice_pb2_grpc, riva_tts_pb2, riva_tts_pb2_grpc
+from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
+from tests.stacks.calls import all_of, refusal, until
 from tests.stacks.gateway_server import gateway
 from tests.stacks.key_holders import key_holder, keys_of
 from tests.stacks.scripted_stages import Stack, stack
@@ -75,6 +76,59 @@ async def test_each_call_is_one_line_with_what_it_used(guarded: Stack, audited: 
     assert (used["requests"], used["characters"]) == (4, 2 * len(SECRET) + 1)
     assert used["audio_seconds"] == pytest.approx(first["audio_seconds"] + third["audio_seconds"], abs=0.01)
     assert (fifth["status"], fifth["audio_seconds"]) == ("INVALID_ARGUMENT", 0)
+
+
+async def test_calls_of_other_servers_clients_are_lines_and_count(guarded: Stack, audited: Lines) -> None:
+    """With the service in front: which of the methods of this name it was."""
+    riva: Any = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(guarded.channel)
+    cosyvoice: Any = cosyvoice_pb2_grpc.CosyVoiceStub(guarded.channel)
+    request = riva_tts_pb2.SynthesizeSpeechRequest(text=SECRET, sample_rate_hz=24_000)
+    sft = cosyvoice_pb2.Request(sft_request=cosyvoice_pb2.sftRequest(tts_text=SECRET))
+    key = {"metadata": PLANTED.metadata}
+    whole = (await riva.Synthesize(request, **key)).audio
+    parts = await all_of(riva.SynthesizeOnline(iter([request]), **key))
+    assert await all_of(cosyvoice.Inference(sft, **key))
+    assert (await riva.GetRivaSynthesisConfig(riva_tts_pb2.RivaSynthesisConfigRequest(), **key)).model_config
+    await until(lambda: len(audited()) >= 4)
+    lines = audited()
+    assert [(line["method"], line["key"], line["characters"]) for line in lines] == [
+        ("RivaSpeechSynthesis/Synthesize", "alice", len(SECRET)),
+        ("RivaSpeechSynthesis/SynthesizeOnline", "alice", len(SECRET)),
+        ("CosyVoice/Inference", "alice", len(SECRET)),
+        ("RivaSpeechSynthesis/GetRivaSynthesisConfig", "alice", 0),
+    ]
+    sent = [len(whole), sum(len(part.audio) for part in parts)]
+    assert [line["audio_seconds"] for line in lines[:2]] == [pytest.approx(size / 48_000, abs=0.01) for size in sent]
+    assert (lines[2]["audio_seconds"] > 1, lines[3]["audio_seconds"]) == (True, 0)
+
+
+async def test_the_limits_of_a_key_hold_for_other_servers_clients() -> None:
+    limited = key_holder("alice", limits={"characters_per_day": len(SECRET)})
+    async with stack(keys=keys_of([limited])) as running:
+        riva: Any = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(running.channel)
+        cosyvoice: Any = cosyvoice_pb2_grpc.CosyVoiceStub(running.channel)
+        request = riva_tts_pb2.SynthesizeSpeechRequest(text=SECRET, sample_rate_hz=24_000)
+        sft = cosyvoice_pb2.Request(sft_request=cosyvoice_pb2.sftRequest(tts_text=SECRET))
+        key = {"metadata": limited.metadata}
+        assert await all_of(riva.SynthesizeOnline(iter([request]), **key))
+        for refused in (
+            riva.Synthesize(request, **key),
+            riva.SynthesizeOnline(iter([request]), **key).read(),
+            cosyvoice.Inference(sft, **key).read(),
+        ):
+            await refusal(refused, grpc.StatusCode.RESOURCE_EXHAUSTED, "characters a day are used")
+
+
+async def test_a_warm_up_counts_as_a_request() -> None:
+    limited = key_holder("alice", limits={"requests_per_minute": 1})
+    async with stack(keys=keys_of([limited])) as running:
+        info: Any = info_pb2_grpc.InfoServiceStub(running.channel)
+        for code, said in (
+            # The scripted stages have nothing to warm up.
+            (grpc.StatusCode.UNAVAILABLE, ""),
+            (grpc.StatusCode.RESOURCE_EXHAUSTED, "requests a minute are used"),
+        ):
+            await refusal(info.WarmUp(info_pb2.WarmUpRequest(), metadata=limited.metadata), code, said)
 
 
 async def test_a_caller_that_hangs_up_and_one_over_its_limit(guarded: Stack, audited: Lines) -> None:

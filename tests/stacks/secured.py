@@ -84,7 +84,9 @@ async def secured(path: Path, **settings: Any) -> AsyncIterator[Secured]:
             **{"warm_voices": 0, **served(own, CALLER), **settings},
         )
         load = partial(orchestrator.load, settings=values)
-        door = await exits.enter_async_context(running(orchestrator.SERVICE, values, load, owns_health=True))
+        door = await exits.enter_async_context(
+            running(orchestrator.SERVICE, values, load, owns_health=True, gate=values.gate())
+        )
         stack = Secured(authority, stages, door, folders, script)
         async with open_channel(stack.address, [], stack.caller) as channel:
             await until_serving(channel)

@@ -21,7 +21,7 @@ from typing import cast
 from cosyserve.engines.gpu_facts import VISIBLE, has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.layout import ProcessSpec, named_gpus
-from cosyserve.settings import GPU_SHARING
+from cosyserve.settings import API_KEY, GPU_SHARING
 
 WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
@@ -178,7 +178,8 @@ async def _mps_keeper(
         program,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **environ},
+        # The key is of a caller; the daemon has no use for it.
+        env={name: value for name, value in {**os.environ, **environ}.items() if name != API_KEY},
         process_group=0,
     )
     watching: asyncio.Task[None] | None = None

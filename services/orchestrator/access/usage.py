@@ -10,6 +10,7 @@ from services.orchestrator.access.caller import Call
 
 log = logging.getLogger("cosyserve.audit")
 MOST_KEYS = 20_000
+_OWN = "cosyserve.v1"
 _REQUESTS = telemetry.meter.create_counter("cosyserve.usage.requests", "{request}", "Calls by key, method and status")
 _CHARACTERS = telemetry.meter.create_counter("cosyserve.usage.characters", "{character}", "Text taken, by key")
 _SECONDS = telemetry.meter.create_counter("cosyserve.usage.audio", "s", "Audio sent, by key")
@@ -36,7 +37,7 @@ class UsageByKey:
         """A call is over. call: None for one that was refused before its caller was known. method:
         as gRPC has it, such as /cosyserve.v1.SynthesisService/Synthesize.
         """
-        name = method.rpartition("/")[2]
+        name = _name_of(method)
         line: dict[str, object] = {"method": name, "status": status}
         if call is not None:
             caller = call.caller
@@ -61,3 +62,12 @@ class UsageByKey:
                 "since_start": {**asdict(used), "audio_seconds": round(used.audio_seconds, 3)},
             }
         log.info("%s", json.dumps({**line, "milliseconds": round(milliseconds, 1)}))
+
+
+def _name_of(method: str) -> str:
+    """The method; of another server's contract, or of gRPC itself, with its service in front, since
+    several have a `Synthesize`.
+    """
+    service, _, name = method.removeprefix("/").rpartition("/")
+    package, _, kind = service.rpartition(".")
+    return name if package == _OWN else f"{kind}/{name}"

@@ -6,6 +6,7 @@ from cosyserve.foreign import cosyvoice_pb2 as cosyvoice
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.orchestrator.foreign.native_call import Context, NativeService
+from services.orchestrator.foreign.sound_files import is_sound_file
 from services.orchestrator.foreign.voices import FEMALE, MALE, all_voices, first_of
 
 SPEAKERS = {
@@ -19,7 +20,6 @@ SPEAKERS = {
 }
 """Names of the speakers of CosyVoice-300M-SFT, which CosyVoice's client asks for."""
 _PROMPT_RATE = 16_000
-_FILES = (b"RIFF", b"fLaC", b"OggS", b"ID3")
 _END_OF_PROMPT = "<|endofprompt|>"
 """Callers of the reference append it to an instruction; our service appends it itself."""
 
@@ -68,7 +68,7 @@ def _file(kind: str, audio: bytes) -> bytes:
     """The recording as a file: CosyVoice's client sends samples without a header."""
     if not audio:
         raise InvalidRequest(f"{kind}.prompt_audio is empty, expected 1 to 30 s of 16-bit samples at {_PROMPT_RATE} Hz")
-    if audio.startswith(_FILES):
+    if is_sound_file(audio):
         return audio
     if len(audio) % 2:
         raise InvalidRequest(f"{kind}.prompt_audio has {len(audio)} bytes, expected whole 16-bit samples")

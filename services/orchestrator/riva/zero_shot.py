@@ -6,10 +6,10 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.foreign import riva_pb2
 from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.v1 import voice_pb2
+from services.orchestrator.foreign.sound_files import is_sound_file
 
 _MOST_QUALITY = 40
 _LOWEST_RATE, _HIGHEST_RATE = 16_000, 192_000
-_FILES = (b"RIFF", b"fLaC", b"OggS", b"ID3")
 _SAMPLES = {
     riva_pb2.LINEAR_PCM: Encoding.LINEAR16,
     riva_pb2.MULAW: Encoding.MULAW,
@@ -35,7 +35,7 @@ def recording(data: riva.ZeroShotData) -> voice_pb2.PromptRecording:
 def _file(data: riva.ZeroShotData) -> bytes:
     audio, encoding = data.audio_prompt, _SAMPLES.get(data.encoding)
     # Clients name the encoding of the samples also where a file has a header, which says more.
-    if encoding is None or not data.sample_rate_hz or audio.startswith(_FILES):
+    if encoding is None or not data.sample_rate_hz or is_sound_file(audio):
         return audio
     if not _LOWEST_RATE <= data.sample_rate_hz <= _HIGHEST_RATE:
         raise InvalidRequest(

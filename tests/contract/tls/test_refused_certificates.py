@@ -9,16 +9,20 @@ import grpc
 import pytest
 
 from cosyserve.client import AsyncClient
-from cosyserve.errors import PermissionDenied, Unavailable
+from cosyserve.errors import PermissionDenied, Unauthenticated, Unavailable
+from cosyserve.foreign import cosyvoice_pb2, riva_tts_pb2
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.tls.client_tls import ClientTls
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
 from tests.stacks.certificates import HERE, Authority, Folder
 from tests.stacks.every_request import methods
+from tests.stacks.key_holders import key_holder, keys_of
 from tests.stacks.scripted_stages import expected_audio
 from tests.stacks.secured import CALLER, ORCHESTRATOR, STAGE, Secured, health_status, secured, tls_of
 
 FILES = {"orchestrator": synthesis_pb2, "frontend": frontend_pb2, "llm": llm_pb2, "token2wav": token2wav_pb2}
+FOREIGN = (riva_tts_pb2, cosyvoice_pb2)
+"""On the orchestrator's port, too."""
 WELCOME = {"orchestrator": CALLER, "frontend": ORCHESTRATOR, "llm": ORCHESTRATOR, "token2wav": ORCHESTRATOR}
 
 
@@ -97,7 +101,8 @@ async def test_who_gets_through(service: str, stack: Secured, tmp_path: Path) ->
 async def test_every_method_refuses_a_certificate_of_another_name(service: str, stack: Secured, tmp_path: Path) -> None:
     running = stack.orchestrator if service == "orchestrator" else stack.stages[service]
     stranger = _of(STAGE)(stack, tmp_path, "")
-    described = [*FILES[service].DESCRIPTOR.services_by_name.values(), *info_pb2.DESCRIPTOR.services_by_name.values()]
+    files = [FILES[service], info_pb2, *(FOREIGN if service == "orchestrator" else ())]
+    described = [each for file in files for each in file.DESCRIPTOR.services_by_name.values()]
     paths = [f"/{method.containing_service.full_name}/{method.name}" for method in methods(described)]
     paths += ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch", "/cosyserve.v1.Unknown/Method"]
     paths += ["/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
@@ -127,3 +132,19 @@ async def test_a_caller_is_told_why_it_is_refused(stack: Secured, tmp_path: Path
     async with AsyncClient(stack.address, tls=_untrusted_server(stack, tmp_path, CALLER)) as client:
         with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await client.connect(2.0)
+
+
+async def test_where_there_are_keys_the_certificate_and_the_key_are_needed(tmp_path: Path) -> None:
+    alice = key_holder("alice")
+    async with secured(tmp_path, keys=keys_of([alice])) as stack:
+        other = _of(STAGE)(stack, tmp_path, CALLER)
+        async with (
+            AsyncClient(stack.address, alice.secret, tls=stack.caller) as known,
+            AsyncClient(stack.address, alice.secret, tls=other) as stolen,
+        ):
+            assert await known.voices()
+            with pytest.raises(Unauthenticated):
+                await known.with_key("").voices()
+            for client in (stolen, stolen.with_key("")):
+                with pytest.raises(PermissionDenied):
+                    await client.voices()

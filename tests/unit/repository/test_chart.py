@@ -234,6 +234,9 @@ def test_nothing_is_installed_before_it_is_said_who_may_call() -> None:
     assert "access.insecure=true" in result.stderr
     for way in ("access.secret=keys", "access.insecure=true", "services.orchestrator.settings.JWT_ISSUER=https://id"):
         assert helm("template", "cosyserve", CHART, "--set", way).returncode == 0
+    wyoming = "access.secret=keys,services.gateway.wyomingPort=10200"
+    assert "access.wyomingSecret" in helm("template", "cosyserve", CHART, "--set", wyoming).stderr
+    assert helm("template", "cosyserve", CHART, "--set", f"{wyoming},access.wyomingSecret=key").returncode == 0
 
 
 def test_the_keys_are_the_orchestrators_alone_and_follow_their_secret() -> None:
@@ -250,8 +253,9 @@ def test_the_keys_are_the_orchestrators_alone_and_follow_their_secret() -> None:
     assert environment["COSYSERVE_ORCHESTRATOR_INSECURE"] == "false"
 
 
-def test_the_limits_of_a_key_are_divided_among_the_orchestrators() -> None:
-    result = helm("template", "cosyserve", CHART, "--set", "access.secret=keys,services.orchestrator.replicas=3")
+@pytest.mark.parametrize("way", ["access.secret=keys", "services.orchestrator.settings.JWT_ISSUER=https://id"])
+def test_the_limits_of_a_key_or_token_are_divided_among_the_orchestrators(way: str) -> None:
+    result = helm("template", "cosyserve", CHART, "--set", f"{way},services.orchestrator.replicas=3")
     documents = [document for document in yaml.safe_load_all(result.stdout) if document]
     environment = container(named(documents, "Deployment")["cosyserve-orchestrator"])["env"]
     assert {"name": "COSYSERVE_ORCHESTRATOR_LIMIT_PARTS", "value": "3"} in environment

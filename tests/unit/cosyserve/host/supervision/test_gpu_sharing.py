@@ -86,8 +86,9 @@ def _left(directory: Path) -> list[Path]:
 
 
 async def test_engines_on_one_gpu_get_a_daemon_of_their_own(
-    make_places: MakePlaces, lines: list[str], tmp_path: Path
+    make_places: MakePlaces, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COSYSERVE_API_KEY", "csk-of-the-shell")
     async with shared_gpu(make_places(), "auto", lines.append) as places:
         pipes = places[1].environ["CUDA_MPS_PIPE_DIRECTORY"]
         assert {
@@ -95,6 +96,7 @@ async def test_engines_on_one_gpu_get_a_daemon_of_their_own(
             for place in places
         } == {"llm": (pipes, "0"), "token2wav": (pipes, "1"), "frontend": NEITHER, "orchestrator": NEITHER}
         daemon = _daemon(pipes)
+        assert "COSYSERVE_API_KEY" not in daemon.environ()
         assert Path(pipes).parent.stat().st_mode & 0o77 == 0
     assert lines == ["llm.0, token2wav.0 run on one GPU at the same time, through an MPS daemon of their own"]
     assert _gone(daemon)
