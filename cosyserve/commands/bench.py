@@ -8,7 +8,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.api_key import add_api_key, api_key
 from cosyserve.commands.terminal.arguments import SERVER, add_json, number, server
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
-from cosyserve.commands.terminal.tls_arguments import client_tls
+from cosyserve.commands.terminal.tls_arguments import add_client_tls, client_tls
 from cosyserve.errors import CosyserveError
 from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
 
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "server", nargs="?", type=server, default=SERVER, metavar="ADDRESS", help="HOST:PORT (default: %(default)s)"
     )
     add_api_key(parser)
+    add_client_tls(parser)
     arrivals = parser.add_mutually_exclusive_group()
     arrivals.add_argument(
         "--streams",
