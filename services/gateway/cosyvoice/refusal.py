@@ -28,7 +28,7 @@ _FIELDS = {
 """Names of the speech service for the fields of the forms."""
 _OWN = ("prompt_wav", "prompt_text", "instruct_text", "sample_text")
 _NAMES = "|".join(map(re.escape, (*_FIELDS, *_OWN)))
-_NAMED = re.compile(rf"(?:server at [^ ]+: )?(?P<field>{_NAMES})(?= (?:has|is|lasts|holds) )")
+_NAMED = re.compile(rf"(?P<field>{_NAMES})(?= (?:has|is|lasts|holds) )")
 UNPROCESSABLE = 422
 
 

@@ -1,6 +1,7 @@
 """What an error of the speech service is as an HTTP status, and whether trying again may help."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from cosyserve.errors import (
@@ -20,6 +21,7 @@ from cosyserve.errors import (
     Unavailable,
 )
 
+_SERVER = re.compile(r"^server at \S+: ")
 _STATUSES: tuple[tuple[type[CosyserveError], int, str], ...] = (
     (InvalidRequest, 400, "invalid_request"),
     (OutOfRange, 400, "out_of_range"),
@@ -61,12 +63,17 @@ class Failure:
         return headers
 
 
+def _without_address(message: str) -> str:
+    """Our client names the server that it asked, which is not the caller's business here."""
+    return _SERVER.sub("", message)
+
+
 def failure_of(error: Exception) -> Failure:
     """Errors that are not ours say nothing about their cause: that may quote another caller."""
     if isinstance(error, SpeechFault):
-        return Failure(500, error.guard.lower(), error.message)
+        return Failure(500, error.guard.lower(), _without_address(error.message))
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
-            return Failure(status, code, error.message, error.retry_after)
+            return Failure(status, code, _without_address(error.message), error.retry_after)
     message = error.message if isinstance(error, CosyserveError) else "the gateway failed; its log says why"
-    return Failure(500, "internal", message)
+    return Failure(500, "internal", _without_address(message))

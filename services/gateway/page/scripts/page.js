@@ -101,7 +101,7 @@ async function refreshVoices(chosen) {
 }
 
 function showDeletable() {
-  element("delete-voice").hidden = voices.find(({ id }) => id === voice.value)?.type !== "custom";
+  element("delete-voice").hidden = voices.find(({ id }) => id === voice.value)?.type !== "audio_sample";
 }
 
 async function removeVoice() {

@@ -29,7 +29,7 @@ export function showVoices(select, voices, chosen = "") {
     element.append(...options);
     return options.length > 0 ? [element] : [];
   };
-  select.replaceChildren(...group("Voices of the model", "preset"), ...group("Made of recordings", "custom"));
+  select.replaceChildren(...group("Voices of the model", "preset"), ...group("Made of recordings", "audio_sample"));
   if (select.options.length === 0) select.append(new Option("Default voice", ""));
   select.value = wanted;
   if (select.selectedIndex < 0) select.selectedIndex = 0;
