@@ -32,7 +32,7 @@ from tqdm import tqdm
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest, numbers
-from recipes.demo_voice.teacher.plan import Job, Styles
+from recipes.demo_voice.teacher.plan import BLENDS, MAIN_SHARE, Job, Styles
 from recipes.demo_voice.teacher.recordings import Refused, Shard, finish, recorded
 from recipes.demo_voice.teacher.weights import load_kokoro
 from recipes.demo_voice.training import commands
@@ -57,8 +57,8 @@ class Options:
     splits: tuple[str, ...]
     seed: int
     batch: int
-    main_share: float = plan.MAIN_SHARE
-    blends: int = plan.BLENDS
+    main_share: float = MAIN_SHARE
+    blends: int = BLENDS
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
 def add_voices(parser: argparse.ArgumentParser) -> None:
     """--main-share, --blends"""
     parser.add_argument(
-        "--main-share", type=_share, default=plan.MAIN_SHARE, help="of the speech, by the two voices that are bundled"
+        "--main-share", type=_share, default=MAIN_SHARE, help="of the speech, by the two voices that are bundled"
     )
-    parser.add_argument("--blends", type=int, default=plan.BLENDS, help="mixtures of the teacher's voices that speak")
+    parser.add_argument("--blends", type=int, default=BLENDS, help="mixtures of the teacher's voices that speak")
 
 
 def _share(text: str) -> float:
