@@ -6,7 +6,8 @@ Each stage is the command that the README gives, run in its own process with its
 A stage that ended well leaves `WORK/done/<stage>` and is not run again.
 
 With `--start MODEL` speech tokenizer, language model and flow begin with the weights of that model
-directory, whose speaker encoder and vocoder are kept.
+directory, whose speaker encoder and vocoder are kept. With `--tokenizer FOLDER` too, which an
+earlier run left in its work folder, the tokenizer is kept and the time is the other two's.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from tqdm import tqdm
 
 from recipes.demo_voice.export import SPEAKER
 from recipes.demo_voice.prepare_text import REPLIES
+from recipes.demo_voice.synthesise import add_voices
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER
 from recipes.demo_voice.training import commands
 from services.llm.engine.weights import WEIGHTS as LLM
@@ -59,9 +61,10 @@ class Commands:
         options = self._options
         everywhere = ("--device", "cuda" if options.gpus else "cpu")
         spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours, *everywhere)
+        voices = ("--main-share", options.main_share, "--blends", options.blends)
         return [
             Stage("text", self.module("prepare_text", "--sentences", options.corpus, "--replies", options.replies)),
-            Stage("speech", self.module("synthesise", *spoken, "--processes", options.speakers), ("text",)),
+            Stage("speech", self.module("synthesise", *spoken, *voices, "--processes", options.speakers), ("text",)),
             Stage("features", self.module("features", *everywhere, "--processes", options.processes), ("speech",)),
         ]
 
@@ -74,7 +77,7 @@ def plan(options: argparse.Namespace) -> list[Stage]:
     commands_ = Commands(options)
     return [
         *commands_.speech(),
-        *(_from(options.start, commands_) if options.start else _from_nothing(commands_)),
+        *(_from(options.start, options.tokenizer, commands_) if options.start else _from_nothing(commands_)),
         Stage("timing", commands_.module("timing.learn"), ("export",)),
     ]
 
@@ -92,17 +95,31 @@ def _from_nothing(commands_: Commands) -> list[Stage]:
     ]
 
 
-def _from(model: Path, commands_: Commands) -> list[Stage]:
-    """Of the finished model, speaker encoder and vocoder stay: they know nothing of codes."""
+def _from(model: Path, kept: Path | None, commands_: Commands) -> list[Stage]:
+    """Of the finished model, speaker encoder and vocoder stay: they know nothing of codes.
+
+    kept: the folder of its tokenizer, which stays as well.
+    """
     module, trained = commands_.module, commands_.trained
     bundled = model.resolve()
-    tokenizer = ("--digits", 6, "--start", bundled / TOKENIZER, "--rate", 1.2e-3)
+    if kept:
+        tokenizer = trained("tokenizer.train", 0, 0, "--keep", kept.resolve())
+    else:
+        tokenizer = trained("tokenizer.train", 0.3, 0, "--digits", 6, "--start", bundled / TOKENIZER, "--rate", 1.2e-3)
+    shares = (0.75, 1.0) if kept else (0.5, 0.65)
     slower = ("--rate", 1e-3)
+    heard = ("--arriving-from", 0)
     return [
-        Stage("tokenizer", trained("tokenizer.train", 0.3, 0, *tokenizer), ("features",)),
+        Stage("tokenizer", tokenizer, ("features",)),
         Stage("speaker", trained("speaker.train", 0, 1, "--encoder", bundled / SPEAKER), ("features",)),
-        Stage("llm", trained("language_model.train", 0.5, 1, "--start", bundled / LLM, *slower), ("tokenizer",)),
-        Stage("flow", trained("flow.train", 0.65, 0, "--start", bundled / FLOW, *slower), ("tokenizer", "speaker")),
+        Stage(
+            "llm",
+            trained("language_model.train", shares[0], 1, "--start", bundled / LLM, *slower, *heard),
+            ("tokenizer",),
+        ),
+        Stage(
+            "flow", trained("flow.train", shares[1], 0, "--start", bundled / FLOW, *slower), ("tokenizer", "speaker")
+        ),
         Stage("export", module("export", "--vocoder", bundled / VOCODER), ("llm", "flow")),
     ]
 
@@ -146,13 +163,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
     parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
     parser.add_argument("--start", type=Path, metavar="MODEL", help="model directory whose weights are trained on")
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FOLDER", help="with --start: its tokenizer, which is kept as it is"
+    )
     parser.add_argument("--replies", type=int, default=REPLIES, help="short replies among the sentences")
     parser.add_argument("--hours", type=float, default=16, help="of speech")
+    add_voices(parser)
     parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
     parser.add_argument("--speakers", type=int, default=8, help="processes that run the teacher")
     parser.add_argument("--processes", type=int, default=12, help="processes that compute features")
     parser.add_argument("--minutes", type=float, default=28.5, help="that the trainings take together")
     options = parser.parse_args(arguments)
+    if options.tokenizer and not options.start:
+        parser.error("--tokenizer: only with --start, whose language model and flow know its codes")
     return 0 if asyncio.run(run(plan(options), options.work)) else 1
 
 

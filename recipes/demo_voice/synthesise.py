@@ -11,6 +11,7 @@ it goes on where it was. Writes `WORK/speech/<worker>.s16` and `<worker>.tsv`, s
 recipes.demo_voice.training.speech.
 """
 
+import argparse
 import multiprocessing
 import os
 import random
@@ -31,7 +32,7 @@ from tqdm import tqdm
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest, numbers
-from recipes.demo_voice.teacher.plan import Job, Styles
+from recipes.demo_voice.teacher.plan import BLENDS, MAIN_SHARE, Job, Styles
 from recipes.demo_voice.teacher.recordings import Refused, Shard, finish, recorded
 from recipes.demo_voice.teacher.weights import load_kokoro
 from recipes.demo_voice.training import commands
@@ -43,7 +44,9 @@ _POOL = 512
 
 @dataclass(frozen=True)
 class Options:
-    """What every worker needs to know. batch: sentences at a time."""
+    """What every worker needs to know. main_share, blends: of a varied plan. batch: sentences at a
+    time.
+    """
 
     work: Path
     teacher: Path
@@ -54,6 +57,8 @@ class Options:
     splits: tuple[str, ...]
     seed: int
     batch: int
+    main_share: float = MAIN_SHARE
+    blends: int = BLENDS
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,9 @@ def jobs(options: Options, presets: Sequence[str]) -> Iterator[Job]:
     sentences = [
         each for each in read_sentences(options.work / "text" / "sentences.tsv") if each.split in options.splits
     ]
-    return plan.varied(sentences, presets, options.seed) if options.plan == "varied" else plan.plain(sentences, presets)
+    if options.plan == "plain":
+        return plan.plain(sentences, presets)
+    return plan.varied(sentences, presets, options.seed, main_share=options.main_share, blends=options.blends)
 
 
 def batches(todo: Iterator[Job], size: int, seed: int) -> Iterator[list[Job]]:
@@ -172,6 +179,21 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
     return refused
 
 
+def add_voices(parser: argparse.ArgumentParser) -> None:
+    """--main-share, --blends"""
+    parser.add_argument(
+        "--main-share", type=_share, default=MAIN_SHARE, help="of the speech, by the two voices that are bundled"
+    )
+    parser.add_argument("--blends", type=int, default=BLENDS, help="mixtures of the teacher's voices that speak")
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: from 0 to 1")
+    return share
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 2 for bad arguments."""
     cuda = torch.cuda.is_available()
@@ -192,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--batch", type=int, default=16 if cuda else 1, help="sentences at a time")
     parser.add_argument("--seed", type=int, default=1)
+    add_voices(parser)
     given = parser.parse_args(arguments)
     options = Options(
         work=given.work,
@@ -203,6 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         splits=tuple(given.split or ("train", "held_out")),
         seed=given.seed,
         batch=given.batch,
+        main_share=given.main_share,
+        blends=given.blends,
     )
     refused = synthesise(options, given.minutes, given.hours)
     print("refused: " + (", ".join(f"{count} {reason}" for reason, count in refused.most_common()) or "none"))

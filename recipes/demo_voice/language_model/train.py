@@ -41,8 +41,6 @@ BEST = "llm_best.pt"
 AVERAGE_DECAY = 0.998
 SPAN = 4
 """Codes that are hidden together in half of the sequences."""
-ARRIVING_FROM = 0.6
-"""Share of the schedule after which some sequences are laid out as arriving text."""
 FREE_RUNS = (0.4, 0.7, 0.9)
 """Shares of the schedule at which speech is generated and listened to; at the end again."""
 
@@ -53,8 +51,10 @@ class Options:
 
     positions: of one batch, padding included. rate: highest learning rate. corruption: highest
     share of past codes that a sequence hides. arriving: share of sequences laid out as arriving
-    text, late in the schedule. report, checkpoint: seconds between them. heard: held-out sentences
-    spoken for a report, all of them at the end. processes: that make batches.
+    text, once the share `arriving_from` of the schedule is over: a model that begins with finished
+    weights forgets such text unless it hears it from the beginning, 0. report, checkpoint: seconds
+    between them. heard: held-out sentences spoken for a report, all of them at the end. processes:
+    that make batches.
     """
 
     positions: int = 12_000
@@ -67,6 +67,7 @@ class Options:
     spliced: float = 0.5
     concatenated: float = 0.3
     arriving: float = 0.22
+    arriving_from: float = 0.6
     report: float = 30.0
     checkpoint: float = 60.0
     heard: int = 64
@@ -190,6 +191,9 @@ def train(given: argparse.Namespace, options: Options) -> Metrics:
     supply = EndlessBatches(
         Examples(material, Mixture(options.spliced, options.concatenated)), layouts, options.positions, options.seed
     )
+    if options.arriving_from <= 0:
+        # Before the first batches are made, which is before the first step.
+        supply.arriving_share.fill_(options.arriving)
     batches = supply.start(options.processes, pinned=device.type == "cuda")
     first = next(batches)  # what makes batches is there before the device is used
     schedule, content = parameter_store.begun(folder, given.minutes, given.steps, device)
@@ -214,7 +218,7 @@ def _run(results: Results, supply: EndlessBatches, batches: Iterator[Batch], jou
     listen_at = [share for share in FREE_RUNS if share > schedule.progress]
 
     def step() -> dict[str, Tensor]:
-        if schedule.progress >= ARRIVING_FROM:
+        if schedule.progress >= options.arriving_from:
             supply.arriving_share.fill_(options.arriving)
         return training.step(*next(batches).on(training.device))
 

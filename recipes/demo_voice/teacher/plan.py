@@ -15,7 +15,7 @@ from recipes.demo_voice.training.speech import Sentence
 
 MAIN_VOICES = ("af_heart", "am_michael")
 SPEEDS = (0.9, 0.95, 1.0, 1.05, 1.1)
-_MAIN_SHARE, _PRESET_SHARE, _BLENDS = 0.6, 0.2, 64
+MAIN_SHARE, BLENDS = 0.6, 64
 _STEP = 0.05
 
 
@@ -113,18 +113,26 @@ class Job:
         return self.sentence.number, self.voice, self.speed
 
 
-def varied(sentences: Sequence[Sentence], presets: Sequence[str], seed: int, voices_each: int = 4) -> Iterator[Job]:
+def varied(
+    sentences: Sequence[Sentence],
+    presets: Sequence[str],
+    seed: int,
+    voices_each: int = 4,
+    main_share: float = MAIN_SHARE,
+    blends: int = BLENDS,
+) -> Iterator[Job]:
     """Every sentence once in random order, then again, `voices_each` times in all, each time by
     another voice.
 
-    60 % go to the two main voices, 20 % to the other presets and 20 % to 64 fixed blends; speeds
-    from 0.9 to 1.1 are equally likely.
+    A share of `main_share` goes to the two main voices, half of what is left to the other presets
+    and half to so many fixed blends; speeds from 0.9 to 1.1 are equally likely.
     """
     dice = random.Random(seed)  # noqa: S311 - a plan that can be repeated, no secret
     main = [voice for voice in MAIN_VOICES if voice in presets]
     others = [voice for voice in presets if voice not in main]
-    blends = [blend.name for blend in random_blends(presets, _BLENDS, seed)] if len(presets) > 2 else []
-    groups = [(main, _MAIN_SHARE), (others, _PRESET_SHARE), (blends, 1 - _MAIN_SHARE - _PRESET_SHARE)]
+    mixed = [blend.name for blend in random_blends(presets, blends, seed)] if len(presets) > 2 else []
+    rest = (1 - main_share) / 2
+    groups = [(main, main_share), (others, rest), (mixed, rest)]
     voices = [(voice, share / len(group)) for group, share in groups for voice in group]
     names, shares = [voice for voice, _ in voices], [share for _, share in voices]
     heard: dict[int, set[str]] = {sentence.number: set() for sentence in sentences}

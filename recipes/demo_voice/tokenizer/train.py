@@ -13,9 +13,13 @@ learn, so that more speech can be encoded and aligned for a new language model w
 all voices stay as they are: they depend on the codes and on nothing else of the tokenizer. With
 `--start FILE` the training begins with that encoder, to which more digits may be added; it is left
 as it is until the readers have learnt to read it, and learns with them from then on.
+
+With `--keep FOLDER` nothing is trained: the tokenizer that an earlier training left in that folder
+encodes and aligns the speech, so that its codes mean what they meant.
 """
 
 import argparse
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,7 @@ from recipes.demo_voice.tokenizer.examples import Examples, disguised, stretch, 
 from recipes.demo_voice.tokenizer.export import export, read_encoder
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
-from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
+from recipes.demo_voice.tokenizer.trained import ONNX, SETTINGS, WEIGHTS, TrainedTokenizer, write
 from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.speech import endless
@@ -177,9 +181,29 @@ def train(options: argparse.Namespace) -> None:
     shipped = evaluate(tokenizer.network, examples, examples.speech.held_out)
     journal.report({f"shipped_{name}": value for name, value in shipped.items()})
     journal.report(label(tokenizer, examples, folder))
-    speech = [examples.log_mel(member).cpu() for member in examples.speech.held_out[:_HEARD_BY_EXPORT]]
-    journal.report({"onnx_agreement": export(TrainedTokenizer.read(folder), speech, folder / ONNX)})
+    journal.report({"onnx_agreement": _as_onnx(folder, examples)})
     journal.close()
+
+
+def keep(options: argparse.Namespace) -> None:
+    """Everything that later stages read, by the tokenizer in the folder `options.keep`. Raises
+    ValueError when it reads other sounds than the model's.
+    """
+    device, folder = commands.device_of(options), options.work / options.name
+    folder.mkdir(exist_ok=True)
+    for name in (WEIGHTS, SETTINGS):
+        shutil.copyfile(options.keep / name, folder / name)
+    examples, tokenizer = Examples(options.work, device), TrainedTokenizer.read(folder, device)
+    if tokenizer.phones != examples.phones:
+        raise ValueError(f"{options.keep}: the tokenizer reads other sounds than those of the model's symbols")
+    counts = label(tokenizer, examples, folder)
+    figures = counts | {"onnx_agreement": _as_onnx(folder, examples)}
+    print(" ".join(f"{name} {value}" for name, value in figures.items()))
+
+
+def _as_onnx(folder: Path, examples: Examples) -> float:
+    speech = [examples.log_mel(member).cpu() for member in examples.speech.held_out[:_HEARD_BY_EXPORT]]
+    return export(TrainedTokenizer.read(folder), speech, folder / ONNX)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -198,6 +222,9 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--start", type=Path, metavar="FILE", help="begin with the encoder of this speech_tokenizer_v2.onnx"
     )
+    source.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="train nothing: keep the tokenizer that a training left there"
+    )
     parser_.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")
     parser_.add_argument("--rate", type=float, default=1.5e-3, help="largest learning rate")
     parser_.add_argument("--dropout", type=float, default=0.1)
@@ -210,7 +237,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    train(parser().parse_args(arguments))
+    options = parser().parse_args(arguments)
+    (keep if options.keep else train)(options)
 
 
 if __name__ == "__main__":

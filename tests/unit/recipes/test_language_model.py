@@ -15,7 +15,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
 from recipes.demo_voice.language_model import train as command
 from recipes.demo_voice.language_model.evaluate import choose, whole_form
-from recipes.demo_voice.language_model.layouts import NOTHING, Layouts, Vocabulary
+from recipes.demo_voice.language_model.layouts import NOTHING, Ids, Layouts, Vocabulary
 from recipes.demo_voice.language_model.material import Cut, Examples, Material, Mixture, find_cuts
 from recipes.demo_voice.language_model.network import (
     HEAD,
@@ -26,7 +26,7 @@ from recipes.demo_voice.language_model.network import (
     published,
     start_from,
 )
-from recipes.demo_voice.language_model.supply import in_batches
+from recipes.demo_voice.language_model.supply import EndlessBatches, in_batches
 from recipes.demo_voice.language_model.train import Options, Training, corrupted
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.tokenizer import codes as fsq
@@ -277,6 +277,24 @@ def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
     rows = tensors["speech_embedding.weight"].abs().sum(1).nonzero()[:, 0].tolist()
     assert rows == list(range(first, first + fsq.count(4)))
     assert tensors["llm_decoder.bias"][RESERVED_SPEECH] == NEVER
+
+
+@pytest.mark.parametrize(("begins", "heard"), [(0.0, {0.22}), (0.6, {0.0, 0.22})])
+def test_arriving_text_is_heard_from_where_it_is_asked_for(
+    work: Path, monkeypatch: pytest.MonkeyPatch, begins: float, heard: set[float]
+) -> None:
+    shares: list[float] = []
+    sequence = EndlessBatches._sequence
+
+    def noted(supply: EndlessBatches, rng: np.random.Generator, share: float) -> tuple[Ids, Ids]:
+        shares.append(round(share, 2))
+        return sequence(supply, rng, share)
+
+    monkeypatch.setattr(EndlessBatches, "_sequence", noted)
+    monkeypatch.setattr("recipes.demo_voice.language_model.supply._POOL", 2)
+    options = {"steps": 10, "positions": 400, "processes": 0, "heard": 1, "device": "cpu", "arriving-from": begins}
+    command.main([str(work), *(f"--{name}={value}" for name, value in options.items())])
+    assert set(shares) == heard
 
 
 def test_a_training_begins_with_a_finished_model() -> None:

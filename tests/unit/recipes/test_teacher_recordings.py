@@ -69,6 +69,15 @@ def test_the_plan_shares_out_the_voices() -> None:
     assert sum(count for voice, count in voices.items() if "+" in voice) == pytest.approx(400, abs=60)
 
 
+def test_the_bundled_voices_may_leave_more_to_the_others() -> None:
+    jobs = plan.varied(SENTENCES, PRESETS, seed=1, main_share=0.2, blends=150)
+    voices = Counter(job.voice for job in islice(jobs, len(SENTENCES)))
+    assert sum(voices[voice] for voice in plan.MAIN_VOICES) == pytest.approx(400, abs=60)
+    mixed = [count for voice, count in voices.items() if "+" in voice]
+    assert sum(mixed) == pytest.approx(800, abs=80)
+    assert 140 <= len(mixed) <= 150
+
+
 def test_no_voice_says_a_sentence_twice() -> None:
     jobs = list(plan.varied(SENTENCES, PRESETS, seed=1))
     assert len(jobs) == 4 * len(SENTENCES)

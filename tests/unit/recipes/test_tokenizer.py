@@ -225,6 +225,23 @@ def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(wor
         read_encoder(work / "first" / ONNX, Network(replace(SIZES, width=48)).encoder)
 
 
+@pytest.mark.usefixtures("no_plot")
+def test_a_kept_tokenizer_encodes_and_aligns_as_it_did(work: Path, tmp_path: Path) -> None:
+    run = [str(work), "--device", "cpu"]
+    train.main([*run, "--width", "32", "--minutes", "60", "--digits", "4", "--name", "before", "--steps", "1"])
+    before, after = work / "before", work / "after"
+    train.main([*run, "--name", "after", "--keep", str(before)])
+    for name in (CODES, PLACES, ALIGNED):
+        assert np.array_equal(np.load(before / name), np.load(after / name))
+    for name in (WEIGHTS, SETTINGS, ONNX):
+        assert (before / name).read_bytes() == (after / name).read_bytes()
+    settings = json.loads((before / SETTINGS).read_text(encoding="utf-8"))
+    settings["phones"][:2] = reversed(settings["phones"][:2])
+    (before / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(ValueError, match="reads other sounds"):
+        train.main([*run, "--name", "other", "--keep", str(before)])
+
+
 def test_phones_of_codes_reads_each_row_to_its_end() -> None:
     tokenizer = TrainedTokenizer(network(), Phones(tuple(SYMBOLS[20 : 20 + SIZES.phones])))
     compact = torch.randint(0, 243, (2, 12))
