@@ -28,7 +28,6 @@ NONE: tuple[Fields, ...] = (
     {},
     {"text": 5},
     {"text": None},
-    {"xi_api_key": "none"},
     {"text": "x", "flush": "perhaps"},
     {"text": "x", "context_id": "n" * 129},
     {"text": "x", "voice_settings": {"speed": "fast"}},
@@ -46,6 +45,7 @@ TEXT = st.fixed_dictionaries(
     },
 )
 END: Fields = {"text": ""}
+KEY: Fields = {"xi_api_key": "none"}
 
 
 def paths(endpoint: str) -> st.SearchStrategy[str]:
@@ -161,7 +161,7 @@ def _letters(text: str) -> str:
 
 STREAM_INPUT = Dialect(
     paths=paths("stream-input"),
-    legal=st.one_of(TEXT, TEXT, TEXT, st.just(END), st.just({"text": "", "flush": True})),
+    legal=st.one_of(TEXT, TEXT, TEXT, st.just(END), st.just(KEY), st.just({"text": "", "flush": True})),
     refused=st.sampled_from(NONE),
     conversation=st.lists(TEXT, max_size=4).map(lambda texts: [{"text": " "}, *texts, END]),
     oracle=StreamInputOracle,
