@@ -204,6 +204,7 @@ async def test_one_too_many_is_told_when_to_come_back() -> None:
     assert refused.headers["x-should-retry"] == "true"
     assert int(refused.headers["retry-after-ms"]) >= 200
     assert int(refused.headers["retry-after"]) >= 1
+    assert "server at" not in refused.text  # where the speech service is, is not for callers
 
 
 async def test_without_a_speech_service_requests_are_unavailable() -> None:
