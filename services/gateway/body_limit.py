@@ -5,8 +5,10 @@ import contextlib
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cosyserve.errors import InvalidRequest
 from services.gateway.serving.unread_request import refuse_unread
 from services.gateway.speech.failures import Failure
+from services.gateway.speech.json_nesting import require_flat
 from services.gateway.speech.refusals import AnswerByPath
 
 SMALL_BYTES = 1 << 16
@@ -15,6 +17,7 @@ held.
 """
 MOST_JSON_BYTES = 1 << 20
 """Largest body that is no form with files."""
+_FORMS = (b"multipart/", b"application/x-www-form-urlencoded")
 _PIECE_BYTES = 1 << 18
 _RETRY_SECONDS = 1.0
 
@@ -31,8 +34,8 @@ class BodyLimit:
     each from its turn until its request is answered or its audio begins; others wait, unread, for
     `seconds` at most.
 
-    refuse: the answer to a request whose body is too large (413), too slow (408), compressed (415)
-    or gets no turn (503).
+    refuse: the answer to a request whose body is too large (413), too slow (408), compressed (415),
+    nested too deeply (400) or gets no turn (503).
     """
 
     def __init__(
@@ -57,6 +60,12 @@ class BodyLimit:
                 if length is None or length > SMALL_BYTES:
                     await self._take_turn(turn)
                 body = await self._read(receive, length, self._most_bytes_of(scope))
+                if body is not None and not _content_type(scope).startswith(_FORMS):
+                    require_flat(body, "the body")
+            except InvalidRequest as error:
+                answer = self._refuse(scope, Failure(400, "invalid_json", error.message))
+                await answer(scope, receive, send)
+                return
             except _Refused as refused:
                 await refuse_unread(self._refuse(scope, refused.failure), scope, receive, send)
                 return
@@ -76,7 +85,7 @@ class BodyLimit:
 
     def _most_bytes_of(self, scope: Scope) -> int:
         """Only uploads are large: JSON takes many times its length once it is read."""
-        form = dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/form-data")
+        form = _content_type(scope).startswith(b"multipart/form-data")
         return self._most_bytes if form else min(self._most_bytes, MOST_JSON_BYTES)
 
     async def _read(self, receive: Receive, length: int | None, most_bytes: int) -> bytes | None:
@@ -101,6 +110,10 @@ class BodyLimit:
         except TimeoutError as error:
             late = f"the body did not arrive within {self._seconds:g} s, {size} bytes did"
             raise _Refused(Failure(408, "body_timeout", late)) from error
+
+
+def _content_type(scope: Scope) -> bytes:
+    return dict(scope["headers"]).get(b"content-type", b"").lower()
 
 
 def _content_length(scope: Scope) -> int | None:

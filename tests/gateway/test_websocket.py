@@ -214,7 +214,7 @@ async def test_hanging_up_leaves_every_stage_idle() -> None:
     ("messages", "words"),
     [
         (["{"], "JSON"),
-        (["[" * 90_000], "JSON"),
+        (["[" * 90_000], "nests"),
         (["[]"], "object"),
         (['{"type": "setup", "voice": "\\ud800"}'], "surrogate"),
         ([b"\0"], "binary"),

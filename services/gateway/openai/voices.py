@@ -11,6 +11,7 @@ from starlette.status import HTTP_201_CREATED
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.errors import InvalidRequest
 from services.gateway.speech.hang_up import unless_hung_up
+from services.gateway.speech.json_nesting import require_flat
 from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()
@@ -105,10 +106,11 @@ async def delete_voice(voice_id: str, request: Request) -> Deleted:
 
 
 def _read_labels(text: str) -> dict[str, str]:
+    require_flat(text.encode(), "labels")
     try:
         labels = json.loads(text or "{}")
         json.dumps(labels, ensure_ascii=False).encode()  # half of a surrogate pair is no character
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidRequest(f"labels is not JSON: {error}") from error
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise InvalidRequest("labels is no JSON object whose values are strings")

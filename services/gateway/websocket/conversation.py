@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve.errors import CallerStalled, InvalidRequest
 from services.gateway.speech.drain import drain_of
+from services.gateway.speech.json_nesting import require_flat
 
 Message = dict[str, Any]
 MOST_CHARACTERS = 100_000
@@ -192,9 +193,10 @@ def read_object(text: str | None) -> Message:
         raise InvalidRequest("messages are JSON in text frames; a binary frame came")
     if len(text) > MOST_CHARACTERS:
         raise InvalidRequest(f"a message has {len(text)} characters, allowed are {MOST_CHARACTERS}")
+    require_flat(text.encode(errors="replace"), "a message")
     try:
         message = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidRequest(f"a message is not JSON: {error}") from error
     if not isinstance(message, dict):
         raise InvalidRequest(f"a message is no JSON object but {type(message).__name__}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cosyserve.errors import InvalidRequest
+from services.gateway.speech.json_nesting import require_flat
 
 MOST_LINE_BYTES = MOST_DATA_BYTES = 1 << 18
 """Room for the longest text, each character escaped; older clients put the data in the line."""
@@ -89,10 +90,11 @@ def _length(head: dict[str, Any], name: str, most: int) -> int:
 
 def _object(encoded: bytes, what: str) -> dict[str, Any]:
     try:
+        require_flat(encoded, what)
         value = json.loads(encoded)
         # Half of a surrogate pair is no character, and could not be sent on.
         json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidRequest(f"{what} is not JSON") from error
     if not isinstance(value, dict):
         raise InvalidRequest(f"{what} is no JSON object but {type(value).__name__}")
