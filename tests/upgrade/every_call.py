@@ -1,5 +1,5 @@
-"""`python every_call.py HOST:PORT NAME`: every call of the public service, by the client of the tree
-that PYTHONPATH names, and what came of each as JSON. NAME: of the voice that it makes.
+"""`python every_call.py HOST:PORT NAME`: every call of the public service, by the client of the
+tree that PYTHONPATH names, and what came of each as JSON. NAME: of the voice that it makes.
 
 Only what the client of the older release has, too: it runs with either.
 """

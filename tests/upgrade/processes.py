@@ -29,8 +29,8 @@ def environment(tree: Tree, **variables: str) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def running(tree: Tree, service: str, **settings: str) -> AsyncIterator[str]:
-    """`python -m services.SERVICE` of `tree`; gives its address when it is SERVING. settings: of the
-    service.
+    """`python -m services.SERVICE` of `tree`; gives its address when it is SERVING. settings: of
+    the service.
     """
     (port,) = free_ports(1)
     address, lines = f"127.0.0.1:{port}", list[str]()

@@ -2,8 +2,8 @@
 its reversal is under way they serve together.
 
 What is promised: where `header.engine` is the same, a text that both releases read alike has the
-same samples for the same seed. The weights, the engines and the joining of sentences have not changed
-since 0.2.0, so that all of these are equal to the sample.
+same samples for the same seed. The weights, the engines and the joining of sentences have not
+changed since 0.2.0, so that all of these are equal to the sample.
 """
 
 import asyncio
@@ -69,9 +69,7 @@ async def test_the_old_stages_speak_like_the_new_ones(releases: Releases) -> Non
 
 
 @pytest.mark.parametrize("mix", [*ONE_IS_OLD, *ONE_IS_NEW], ids="-".join)
-async def test_every_call_of_the_client_of_this_release(
-    releases: Releases, expected: dict[str, Any], mix: Mix
-) -> None:
+async def test_every_call_of_the_client_of_this_release(releases: Releases, expected: dict[str, Any], mix: Mix) -> None:
     wanted = await alone(releases, expected)
     async with releases.mixed(mix) as address:
         assert await called(releases.trees["new"], address, releases.fresh_name()) == wanted
