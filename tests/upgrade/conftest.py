@@ -30,10 +30,12 @@ class Releases:
     voices: Path
     _number: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def mixed(self, mix: Mix) -> "contextlib.AbstractAsyncContextManager[str]":
-        """The address of an orchestrator in front of one process of each stage."""
+    def mixed(self, mix: Mix, port: int = 0, **settings: str) -> "contextlib.AbstractAsyncContextManager[str]":
+        """The address of an orchestrator in front of one process of each stage. settings: of the
+        orchestrator.
+        """
         stages = {name: self.stages[release, name] for name, release in zip(STAGES, mix[1:], strict=True)}
-        return orchestrator(self.trees[mix[0]], stages)
+        return orchestrator(self.trees[mix[0]], stages, port, **settings)
 
     def fresh_name(self) -> str:
         """Of a voice that no test has made."""

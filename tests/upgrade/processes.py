@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from cosyserve.host.supervision.child import Child
@@ -28,11 +28,11 @@ def environment(tree: Tree, **variables: str) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def running(tree: Tree, service: str, **settings: str) -> AsyncIterator[str]:
-    """`python -m services.SERVICE` of `tree`; gives its address when it is SERVING. settings: of
-    the service.
+async def running(tree: Tree, service: str, port: int = 0, **settings: str) -> AsyncIterator[str]:
+    """`python -m services.SERVICE` of `tree`; gives its address when it is SERVING. Leaving
+    the block kills it. port: 0 takes a free one. settings: of the service.
     """
-    (port,) = free_ports(1)
+    port = port or free_ports(1)[0]
     address, lines = f"127.0.0.1:{port}", list[str]()
     given = {"LISTEN": address, "DRAIN_SECONDS": "0", **settings}
     variables = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in given.items()}
@@ -57,7 +57,9 @@ def stage(tree: Tree, service: str, voices: Path) -> "contextlib.AbstractAsyncCo
     return running(tree, service, **settings)
 
 
-def orchestrator(tree: Tree, stages: dict[str, str]) -> "contextlib.AbstractAsyncContextManager[str]":
-    """In front of these stages, by name."""
+def orchestrator(
+    tree: Tree, stages: Mapping[str, str], port: int = 0, **settings: str
+) -> "contextlib.AbstractAsyncContextManager[str]":
+    """In front of these stages: addresses by name, of several replicas with commas between them."""
     reached = {name.upper(): address for name, address in stages.items()}
-    return running(tree, "orchestrator", ADAPTIVE_LIMIT="off", WARM_VOICES="0", **reached)
+    return running(tree, "orchestrator", port, **{"ADAPTIVE_LIMIT": "off", "WARM_VOICES": "0", **reached, **settings})

@@ -35,7 +35,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     source = folder / "source"
     # A copy: setuptools leaves its build folders in the tree that it builds.
     for path in tracked():
-        if str(path).startswith(("cosyserve/", "services/", "tools/", "bench/", "recipes/", "packages/", "pyproject", "README")):
+        if str(path).startswith(
+            ("cosyserve/", "services/", "tools/", "bench/", "recipes/", "packages/", "pyproject", "README")
+        ):
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             (source / path).write_bytes((ROOT / path).read_bytes())
     built = run(
