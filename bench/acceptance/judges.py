@@ -16,6 +16,10 @@ taken.
 """
 MOST_DURATION = 0.01
 """Difference of their lengths, as a share."""
+AUDIBLE = "audible, the same samples again"
+IN_REAL_TIME = f"{AUDIBLE}, real-time factor below {REAL_TIME:g}"
+ALIKE = f"spectra at most {MOST_DECIBELS:g} dB apart, lengths at most {MOST_DURATION:.0%}"
+SERVED = f"{GAP_FREE:.0%} without a gap, real-time factor below {REAL_TIME:g}, none refused, none failed"
 
 
 def doctor(figures: Mapping[str, Any]) -> Judgement:
@@ -59,18 +63,21 @@ def rows(found: Sequence[Mapping[str, Any]]) -> Judgement:
     )
 
 
-def spoken(figures: Mapping[str, Any]) -> Judgement:
-    """Of a configuration that spoke (`bench.acceptance.speech`)."""
-    if figures["reason"]:
-        return Judgement(figures["reason"], _SPOKEN, holds=False)
-    said = (
-        f"started in {figures['start_seconds']:.1f} s; first audible sample {figures['cold_milliseconds']:.0f} ms, "
-        f"warm {figures['warm_milliseconds']:.0f} ms; real-time factor {figures['real_time_factor']:.2f}"
-    )
-    return Judgement(said, _SPOKEN, figures["real_time_factor"] < REAL_TIME)
+def spoken(limit: str, most: float) -> Callable[[Mapping[str, Any]], Judgement]:
+    """Of a configuration that spoke (`bench.acceptance.speech`). most: real-time factor that is
+    still within the limit.
+    """
 
+    def judge(figures: Mapping[str, Any]) -> Judgement:
+        if figures["reason"]:
+            return Judgement(figures["reason"], limit, holds=False)
+        said = (
+            f"started in {figures['start_seconds']:.1f} s; first audible sample {figures['cold_milliseconds']:.0f} ms, "
+            f"warm {figures['warm_milliseconds']:.0f} ms; real-time factor {figures['real_time_factor']:.2f}"
+        )
+        return Judgement(said, limit, figures["real_time_factor"] < most)
 
-_SPOKEN = f"audible, the same samples again, real-time factor below {REAL_TIME:g}"
+    return judge
 
 
 def sounds_alike(figures: Mapping[str, Any]) -> Judgement:
@@ -81,8 +88,7 @@ def sounds_alike(figures: Mapping[str, Any]) -> Judgement:
         f"{len(figures['sentences'])} sentences; spectra differ by {worst['decibels']:.3f} dB at most, "
         f"lengths by {longest:.2%}"
     )
-    limit = f"at most {MOST_DECIBELS:g} dB and {MOST_DURATION:.0%}"
-    return Judgement(said, limit, worst["decibels"] <= MOST_DECIBELS and longest <= MOST_DURATION)
+    return Judgement(said, ALIKE, worst["decibels"] <= MOST_DECIBELS and longest <= MOST_DURATION)
 
 
 def heard(most_errors: float) -> Callable[[Mapping[str, Any]], Judgement]:
@@ -94,7 +100,7 @@ def heard(most_errors: float) -> Callable[[Mapping[str, Any]], Judgement]:
             for name, one in figures["voices"].items()
         ]
         said = "; ".join([*voices, *figures["exceeded"]])
-        return Judgement(said, f"at most {most_errors:.0%} wrong, no sentence marred", bool(figures["ok"]))
+        return Judgement(said, f"at most {most_errors:.0%} of the words wrong, no sentence marred", bool(figures["ok"]))
 
     return judge
 
@@ -112,5 +118,4 @@ def loaded(figures: Mapping[str, Any]) -> Judgement:
         one.gap_free >= GAP_FREE and not one.refused and not one.failed and one.real_time_factor < REAL_TIME
         for one in levels
     )
-    limit = f"{GAP_FREE:.0%} without a gap, real-time factor below {REAL_TIME:g}, none refused, none failed"
-    return Judgement("; ".join(said), limit, bool(levels) and holds)
+    return Judgement("; ".join(said), SERVED, bool(levels) and holds)

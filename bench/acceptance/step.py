@@ -1,5 +1,6 @@
 """One step of an acceptance, and its verdict."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +65,7 @@ def verdict(step: Step, run: Run | None, figures: Any) -> Verdict:
     return Verdict(
         name=step.part.name,
         about=step.part.about,
-        command=" && ".join(command_line(words) for words in step.part.commands),
+        command=" && ".join(map(command_line, step.part.commands)),
         figure="" if outcome == NOT_RUN else judged.figure,
         limit=judged.limit,
         verdict=outcome,
@@ -92,4 +93,4 @@ def _why_not(part: Part, run: Run | None) -> str:
 def command_line(words: tuple[str, ...]) -> str:
     """Arguments of Python as a user would write the command."""
     cosyserve = words[:2] == ("-m", "cosyserve")
-    return " ".join(("cosyserve", *words[2:]) if cosyserve else ("python", *words))
+    return shlex.join(("cosyserve", *words[2:]) if cosyserve else ("python", *words))

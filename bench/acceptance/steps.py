@@ -1,6 +1,7 @@
 """The steps of an acceptance, in the order in which they are run, and what prevents one here."""
 
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,9 @@ def _cosyserve(*words: object) -> tuple[str, ...]:
 def _examined(scope: Scope) -> Iterator[Step]:
     gpu = ("--gpu",) if scope.machine.gpu else ()
     doctor = _cosyserve("doctor", "--json", "--model", scope.model, "--listen", "127.0.0.1:0", *gpu)
-    yield Step(Part("doctor", "the machine, and the model directory", (doctor,), answers=True), "", judges.doctor)
+    yield Step(
+        Part("doctor", "the machine, and the model directory", (doctor,), answers=True), "no problem", judges.doctor
+    )
     inspected = _cosyserve("model", "inspect", scope.model, "--json")
     yield Step(
         Part("inspect", "what the model directory holds", (inspected,), LONG_SECONDS, answers=True),
@@ -183,22 +186,30 @@ def _token2wav_engines(scope: Scope) -> Iterator[Step]:
             yield _compared(f"parts-{engine}", about, *words, needs=needs, prevented=prevented)
         about = f"the sound of {engine} against that of the readable engine, of the same speech tokens"
         yield _measured(
-            scope, f"sound-{engine}", about, "bench.acceptance.sound", configuration, judges.sounds_alike,
+            scope, f"sound-{engine}", about, "bench.acceptance.sound", configuration, judges.ALIKE, judges.sounds_alike,
             needs=needs, prevented=prevented or scope.unconditioned,
         )  # fmt: skip
 
 
 def _spoken(scope: Scope) -> Iterator[Step]:
-    builds = {
-        configuration: f"build-{engine}" for configuration, (engine, runtime) in TOKEN2WAV_ENGINES.items() if runtime
-    }
     for configuration in CONFIGURATIONS:
-        about = f"a sentence through all services: {configuration.what}"
+        # What is never chosen by itself and needs no GPU is there to be compared with.
+        serves = configuration.automatic or configuration.on_gpu
+        limit, most = (judges.IN_REAL_TIME, judges.REAL_TIME) if serves else (judges.AUDIBLE, math.inf)
         yield _measured(
-            scope, f"speak-{configuration.name}", about, "bench.acceptance.speech", configuration.name, judges.spoken,
-            needs=(builds[configuration.name],) if configuration.name in builds else (),
+            scope, f"speak-{configuration.name}", f"a sentence through all services: {configuration.what}",
+            "bench.acceptance.speech", configuration.name, limit, judges.spoken(limit, most),
+            needs=_made_for(scope, configuration.name),
             prevented=_lacks(scope, configuration.name) or scope.voiceless,
         )  # fmt: skip
+
+
+def _made_for(scope: Scope, configuration: str) -> tuple[str, ...]:
+    """The steps that make what a configuration runs."""
+    engine = next((name for name, its in HOSTED.items() if its == configuration), "")
+    if engine:
+        return tuple(f"{words[0]}-{engine}" for words in _builds(scope, configuration))
+    return (f"build-{TOKEN2WAV_ENGINES[configuration][0]}",) if _builds(scope, configuration) else ()
 
 
 def _measured(
@@ -207,6 +218,7 @@ def _measured(
     about: str,
     module: str,
     configuration: str,
+    limit: str,
     judge: Callable[[Any], Judgement],
     *,
     needs: tuple[str, ...],
@@ -216,7 +228,7 @@ def _measured(
     words = ("-m", module, str(scope.model), "--configuration", configuration)
     figures = ("--json", str(scope.out / f"{name}.json"))
     part = Part(name, about, ((*words, *figures),), LONG_SECONDS, needs=needs, prevented=prevented)
-    return Step(part, "", judge)
+    return Step(part, limit, judge)
 
 
 def _heard(scope: Scope) -> Step:
@@ -231,7 +243,7 @@ def _heard(scope: Scope) -> Step:
         under=f"{scope.sentences} sentences, voice {scope.voice}, {scope.most_errors:g}",
         prevented=scope.voiceless or (deaf if missing else ""),
     )  # fmt: skip
-    return Step(part, f"at most {scope.most_errors:.0%} wrong", judges.heard(scope.most_errors))
+    return Step(part, f"at most {scope.most_errors:.0%} of the words wrong", judges.heard(scope.most_errors))
 
 
 def _load(scope: Scope) -> Step:
@@ -245,4 +257,4 @@ def _load(scope: Scope) -> Step:
         (("-m", "bench.serving", *map(str, words)),), LONG_SECONDS, keeps=True,
         under=f"{loads} at once for {scope.seconds:g} s, voice {scope.voice}", prevented=scope.voiceless,
     )  # fmt: skip
-    return Step(part, "", judges.loaded)
+    return Step(part, judges.SERVED, judges.loaded)

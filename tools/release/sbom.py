@@ -72,8 +72,11 @@ def _component(found: Document, *, ours: bool) -> Document:
     kept = {name: value for name, value in found.items() if name not in ("externalReferences", "properties")}
     links = [link for link in found.get("externalReferences", []) if not link["url"].startswith("file:")]
     name = f"{canonicalize_name(found['name'])}@{found['version'].replace('+', '%2B')}"
-    return kept | ({"externalReferences": links} if links else {}) | {"purl": f"pkg:pypi/{name}"} | (
-        {"bom-ref": f"{found['name']}=={found['version']}"} if ours else {}
+    return (
+        kept
+        | ({"externalReferences": links} if links else {})
+        | {"purl": f"pkg:pypi/{name}"}
+        | ({"bom-ref": f"{found['name']}=={found['version']}"} if ours else {})
     )
 
 
@@ -106,9 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _require_valid(program: Path, text: str) -> None:
     """By CycloneDX's own schema, in the environment of cyclonedx-py. Raises CalledProcessError."""
-    subprocess.run(
-        (program.with_name("python"), "-c", _VALID), input=text, capture_output=True, text=True, check=True
-    )
+    subprocess.run((program.with_name("python"), "-c", _VALID), input=text, capture_output=True, text=True, check=True)
 
 
 if __name__ == "__main__":
