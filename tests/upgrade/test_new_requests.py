@@ -58,7 +58,7 @@ async def test_voices_of_tenants_need_the_new_frontend(releases: Releases) -> No
 
 
 async def test_a_voice_of_a_tenant_stays_closed_to_an_old_frontend(releases: Releases) -> None:
-    """It cannot be spoken with through a frontend that knows no owners, by nobody. Such a frontend
+    """It cannot be spoken with through a frontend that knows no owners, by no caller. Such a frontend
     cannot list voices while there is one: the page on upgrades says so.
     """
     owner, other, name = key_holder("alice"), key_holder("bob"), releases.fresh_name()
