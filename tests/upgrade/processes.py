@@ -15,7 +15,7 @@ from cosyserve.host.supervision.layout import free_ports
 from tests.stacks.up_process import DEMO
 from tests.upgrade.trees import Tree
 
-STARTING_SECONDS = 120.0
+STARTING_SECONDS = 240.0
 STAGES = ("frontend", "llm", "token2wav")
 
 

@@ -21,7 +21,7 @@ from tests.upgrade.conftest import Mix, Releases
 from tests.upgrade.processes import environment
 from tests.upgrade.trees import Tree
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]  # six engines start
 SCRIPT = Path(__file__).with_name("every_call.py")
 NEW: Mix = ("new", "new", "new", "new")
 ONE_IS_OLD = [tuple("old" if place == old else "new" for place in range(4)) for old in range(4)]

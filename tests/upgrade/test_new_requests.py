@@ -12,7 +12,7 @@ from tests.stacks.key_holders import key_holder, keys_of
 from tests.upgrade.conftest import Mix, Releases
 from tests.upgrade.every_call import SEED, sound_file
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 OLD_FRONTEND: Mix = ("new", "old", "new", "new")
 OLD_STAGES: Mix = ("new", "old", "old", "old")
 OLD_ORCHESTRATOR: Mix = ("old", "new", "new", "new")
@@ -58,8 +58,8 @@ async def test_voices_of_tenants_need_the_new_frontend(releases: Releases) -> No
 
 
 async def test_a_voice_of_a_tenant_stays_closed_to_an_old_frontend(releases: Releases) -> None:
-    """It cannot be spoken with through a frontend that knows no owners, by no caller. Such a frontend
-    cannot list voices while there is one: the page on upgrades says so.
+    """No caller can speak with it through a frontend that knows no owners. Such a frontend cannot
+    list voices while there is one: the page on upgrades says so.
     """
     owner, other, name = key_holder("alice"), key_holder("bob"), releases.fresh_name()
     keys = keys_of([owner, other])

@@ -12,7 +12,7 @@ from cosyserve.host.supervision.layout import free_ports
 from tests.upgrade.conftest import Mix, Releases
 from tests.upgrade.processes import STAGES, orchestrator, stage
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 DIRECTIONS = [("old", "new"), ("new", "old")]
 FIRST_PART = "The keeper of the lighthouse climbed the narrow stairs, as he did every evening. He lit the "
 SECOND_PART = "lamp. Then he sat down beside the window, and watched the boats come home."
