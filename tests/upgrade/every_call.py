@@ -13,10 +13,13 @@ import wave
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
+
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import Prompt
 from cosyserve.errors import NotFound
+from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 TEXT = "The 3 boats came home at 7:30 p.m., all of them."
 DOCUMENT = '<speak>Wait.<break time="300ms"/><prosody rate="fast">Not so fast!</prosody></speak>'
@@ -24,9 +27,9 @@ SEED = 11
 
 
 async def every_call(address: str, name: str) -> dict[str, Any]:
-    """By call: digests of samples, ids of voices, and what else answers tell."""
+    """By call: digests of samples, ids of voices, and what else answers say."""
+    found: dict[str, Any] = {}
     async with AsyncClient(address) as client:
-        found: dict[str, Any] = {}
 
         async def spoken(call: str, speech: Any) -> bytes:
             async with speech:
@@ -63,7 +66,15 @@ async def every_call(address: str, name: str) -> dict[str, Any]:
             await client.voice(name)
         except NotFound:
             found["DeleteVoice"] = "gone"
-        return found
+    async with grpc.aio.insecure_channel(address) as channel:
+        info = info_pb2_grpc.InfoServiceStub(channel)
+        described = await info.GetInfo(info_pb2.GetInfoRequest())
+        found["GetInfo"] = sorted((one.service, one.ready, one.rung) for one in (described.info, *described.stages))
+        try:
+            found["WarmUp"] = (await info.WarmUp(info_pb2.WarmUpRequest())).milliseconds > 0
+        except grpc.aio.AioRpcError as error:
+            found["WarmUp"] = error.code().name
+    return found
 
 
 async def pieces(text: str) -> AsyncIterator[str]:

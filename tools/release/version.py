@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +63,16 @@ PLACES = (
 )
 
 
+EXAMPLES, IMAGE = "k8s/examples", r"\bcosyserve-[a-z0-9-]+:VERSION"
+"""Folder of manifests that are read as they are, and how an image of ours stands in them."""
+
+
+def places(root: Path = ROOT) -> list[Place]:
+    """PLACES, and the manifests that name images of ours."""
+    manifests = [Place(path.relative_to(root).as_posix(), IMAGE) for path in sorted((root / EXAMPLES).rglob("*.yaml"))]
+    return [*PLACES, *(replace(one, count=len(found)) for one in manifests if (found := one.found(root)))]
+
+
 def current(root: Path = ROOT) -> str:
     """The version that SOURCE states."""
     stated: str = tomllib.loads((root / SOURCE).read_text(encoding="utf-8"))["project"]["version"]
@@ -75,7 +85,7 @@ def disagreements(root: Path = ROOT) -> list[str]:
     return [
         f"{place.file}: {place.pattern} has {', '.join(place.found(root)) or 'no version'}, "
         f"{SOURCE} says {version}{f' (expected {place.count} times)' if place.count > 1 else ''}"
-        for place in PLACES
+        for place in places(root)
         if place.found(root) != [version] * place.count
     ]
 
@@ -87,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.set is not None:
         if not re.fullmatch(NUMBER, options.set):
             parser.error(f"{options.set!r} is no version such as 0.3.0 or 0.3.0rc1")
-        for place in PLACES:
+        for place in places():
             place.write(options.set)
     wrong = disagreements()
     print("\n".join(wrong) if wrong else current())

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.repository.test_files import tracked
-from tools.release.version import PLACES, ROOT, Place, current, disagreements
+from tools.release.version import PLACES, ROOT, Place, current, disagreements, places
 
 HISTORY = {"CHANGELOG.md", "releases.toml"}
 """Files that speak of earlier releases as well."""
-PROSE = ("docs/", "tests/", "protos/released/", "models/", "recipes/")
+RENDERED = "k8s/kustomize/base/"
+"""Made from the chart; another test compares it."""
+PROSE = ("docs/", "tests/", "protos/released/", "models/", "recipes/", RENDERED)
 
 
 @pytest.fixture
@@ -34,6 +36,17 @@ def test_a_place_that_says_another_version_is_named(copy: Path) -> None:
     assert f"9.9.9, pyproject.toml says {current()}" in wrong
 
 
+def test_images_in_examples_are_places_too(copy: Path) -> None:
+    example = copy / "k8s" / "examples" / "one.yaml"
+    example.parent.mkdir(parents=True)
+    example.write_text("image: cosyserve-gateway:9.9.9\n---\nimage: busybox:1.0.0\n")
+    assert disagreements(copy)[0].startswith("k8s/examples/one.yaml: ")
+    for place in places(copy):
+        place.write("1.2.3", copy)
+    assert disagreements(copy) == []
+    assert example.read_text() == "image: cosyserve-gateway:1.2.3\n---\nimage: busybox:1.0.0\n"
+
+
 def test_a_new_version_is_written_everywhere(copy: Path) -> None:
     for place in PLACES:
         place.write("1.2.3rc1", copy)
@@ -50,7 +63,7 @@ def test_a_place_that_is_gone_stops_the_change(copy: Path) -> None:
 
 def test_no_other_file_states_the_version() -> None:
     """One that did would be forgotten by the next release."""
-    known = {place.file for place in PLACES} | HISTORY
+    known = {place.file for place in places()} | HISTORY
     stating = re.compile(rf"(?<![\w.]){re.escape(current())}(?![\w.])")
     others = []
     for path in map(str, tracked()):
