@@ -14,7 +14,7 @@ from bench.parts.part import Part
 from bench.parts.provenance import ROOT
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
-from cosyserve.host.starting.engine_builds import build_commands, conversion_target, converted_directory
+from cosyserve.host.starting.engine_builds import CONVERTED, build_commands, conversion_target, converted_directory
 from cosyserve.host.starting.plan import make_plan
 
 TINY = ROOT / "tests" / "golden" / "tiny"
@@ -142,8 +142,10 @@ def _lacks(scope: Scope, configuration: str) -> str:
     return "" if reason is None else reason
 
 
-def _no_graphs() -> str:
-    """Why no graph can be written here; empty if it can."""
+def _ungraphed(configuration: str) -> str:
+    """Why the graphs that it needs cannot be written here; empty if they can, or it needs none."""
+    if not TOKEN2WAV_ENGINES.get(configuration, ("", ""))[1]:
+        return ""
     missing = " and ".join(name for name in GRAPHS if importlib.util.find_spec(name) is None)
     return f"{missing} is not installed: pip install 'cosyserve-server[cpu,engines]'" if missing else ""
 
@@ -166,7 +168,7 @@ def _llm_engines(scope: Scope) -> Iterator[Step]:
             names.append(f"{words[0]}-{engine}")
             yield _made(names[-1], f"what {engine} runs", *words, needs=tuple(names[:-1]))
         form = conversion_target(scope.machine, engine)
-        directory = [converted_directory(scope.model, form)] if form else []
+        directory = [os.environ.get(CONVERTED) or converted_directory(scope.model, form)] if form else []
         about = f"decisions of {engine} against those of the readable engine"
         words = ["llm", str(scope.model), *map(str, directory), "--runtime", engine]
         yield _compared(f"llm-{engine}", about, *words, needs=tuple(names), prevented=prevented)
@@ -174,7 +176,7 @@ def _llm_engines(scope: Scope) -> Iterator[Step]:
 
 def _token2wav_engines(scope: Scope) -> Iterator[Step]:
     for configuration, (engine, runtime) in TOKEN2WAV_ENGINES.items():
-        prevented = _lacks(scope, configuration) or (_no_graphs() if runtime else "")
+        prevented = _lacks(scope, configuration) or _ungraphed(configuration)
         name, built = f"build-{engine}", [] if prevented else _builds(scope, configuration)
         for words in built:
             yield _made(name, f"what {engine} runs, in the engine cache", *words)
@@ -200,7 +202,7 @@ def _spoken(scope: Scope) -> Iterator[Step]:
             scope, f"speak-{configuration.name}", f"a sentence through all services: {configuration.what}",
             "bench.acceptance.speech", configuration.name, limit, judges.spoken(limit, most),
             needs=_made_for(scope, configuration.name),
-            prevented=_lacks(scope, configuration.name) or scope.voiceless,
+            prevented=_lacks(scope, configuration.name) or scope.voiceless or _ungraphed(configuration.name),
         )  # fmt: skip
 
 

@@ -81,6 +81,24 @@ def test_without_a_recogniser_nothing_is_heard(tmp_path: Path, monkeypatch: pyte
     assert why == "no recogniser is installed (no_such_recogniser): pip install 'cosyserve-server[quality]'"
 
 
+def test_without_what_writes_graphs_none_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.acceptance.steps.GRAPHS", ("no_such_writer",))
+    found = of(CPU, tmp_path)
+    assert "build-onnxruntime" not in found
+    for name in ("parts-onnxruntime", "sound-onnxruntime", "speak-onnx"):
+        assert found[name].part.prevented.startswith("no_such_writer is not installed: pip install")
+    assert not found["speak-cpu"].part.prevented
+
+
+def test_a_conversion_that_the_user_names_is_the_one_that_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSYSERVE_LLM_CONVERTED", "/somewhere/llm-hf")
+    found = of(FULL, tmp_path)
+    assert "convert-vllm" not in found
+    assert "/somewhere/llm-hf" in found["llm-vllm"].part.commands[0]
+
+
 def test_every_step_has_a_limit_in_words(tmp_path: Path) -> None:
     assert all(step.limit for step in of(FULL, tmp_path).values())
 
