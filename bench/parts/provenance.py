@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -89,11 +90,13 @@ def versions() -> dict[str, str]:
     return versions_by_name | ({"driver": drivers[0][0]} if drivers else {})
 
 
-def source(root: Path) -> str:
-    """Twelve hexadecimal digits over all code under `root` that a measurement runs."""
+def source(root: Path, folders: Sequence[str] = SOURCES) -> str:
+    """Twelve hexadecimal digits over all code of these folders of `root`, which a measurement
+    runs.
+    """
     digest = hashlib.sha256()
     for path in sorted(
-        path for part in SOURCES for kind in ("py", "proto") for path in (root / part).rglob(f"*.{kind}")
+        path for part in folders for kind in ("py", "proto") for path in (root / part).rglob(f"*.{kind}")
     ):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]

@@ -3,16 +3,18 @@
 import asyncio
 import collections
 import contextlib
+import json
 import os
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
 from bench.parts.ledger import DONE, FAILED, LATE, Ledger, Run
-from bench.parts.part import Part, together
+from bench.parts.part import Part, together, write
 from bench.parts.progress import Progress
 from bench.parts.provenance import ROOT
 
@@ -39,10 +41,9 @@ async def run(
         async with asyncio.TaskGroup() as tasks:
             for part in group:
                 missing = next((name for name in part.needs if name in by_name and ledger.lacks(by_name[name])), None)
-                why = (
-                    f"{missing} is not done" if missing else "no time is left for it" if left < LEAST_SECONDS else None
-                )
-                if why is None:
+                late = "no time is left for it" if left < LEAST_SECONDS else ""
+                why = part.prevented or (f"{missing} is not done" if missing else late)
+                if not why:
                     tasks.create_task(_part(part, min(part.limit, left), ledger, progress))
                 else:
                     ledger.leave_out(part, why)
@@ -58,13 +59,23 @@ async def _part(part: Part, limit: float, ledger: Ledger, progress: Progress) ->
     ticking = asyncio.create_task(_tick(progress))
     try:
         with log.open("w") as file:
-            state = await _commands(part, limit, _Heard(part, file, last, progress))
+            state = await _commands(
+                part, limit, _Heard(part, file, last, progress, part.answer(ledger.out) if part.answers else None)
+            )
+        if part.answers:
+            _keep_answer(part, ledger)
     finally:
         ticking.cancel()
     last_lines = [] if state == DONE else list(last)
     commands = [shlex.join(["python", *command]) for command in part.commands]
     ledger.note(part, Run(state, round(time.monotonic() - began, 1), commands, last_lines, part.under))
     progress.end(part.name, state)
+
+
+def _keep_answer(part: Part, ledger: Ledger) -> None:
+    """The figures that the part printed; none where they are no JSON, as of a failed command."""
+    with contextlib.suppress(ValueError):
+        write(part.figures(ledger.out), json.loads(part.answer(ledger.out).read_text(encoding="utf-8")))
 
 
 async def _tick(progress: Progress) -> None:
@@ -74,9 +85,14 @@ async def _tick(progress: Progress) -> None:
 
 
 class _Heard:
-    """Where the lines of a part go."""
+    """Where the lines of a part go. answer: the file of its standard output where that is its
+    figures.
+    """
 
-    def __init__(self, part: Part, file: TextIO, last: collections.deque[str], progress: Progress) -> None:
+    def __init__(
+        self, part: Part, file: TextIO, last: collections.deque[str], progress: Progress, answer: Path | None
+    ) -> None:
+        self.answer = answer
         self._part, self._file, self._last, self._progress = part, file, last, progress
         self._stopped = False
 
@@ -110,14 +126,15 @@ async def _command(command: Sequence[str], limit: float, heard: _Heard) -> int |
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
     }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=ROOT, env=environ, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stderr is not None
-    readers = [asyncio.create_task(_read(stream, heard)) for stream in (process.stdout, process.stderr)]
+    with contextlib.ExitStack() as files:
+        printed = asyncio.subprocess.PIPE if heard.answer is None else files.enter_context(heard.answer.open("wb"))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, stdout=printed,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT, env=environ, start_new_session=True,
+        )  # fmt: skip
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    readers = [asyncio.create_task(_read(stream, heard)) for stream in streams]
     try:
         async with asyncio.timeout(limit):
             await process.wait()

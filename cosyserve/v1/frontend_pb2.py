@@ -27,7 +27,7 @@ from cosyserve.v1 import warning_pb2 as cosyserve_dot_v1_dot_warning__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\x1a\x1a\x63osyserve/v1/warning.proto\x1a google/protobuf/field_mask.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x8c\x01\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\x12+\n\x08warnings\x18\x1f \x03(\x0b\x32\x19.cosyserve.v1.TextWarning\"\x88\x01\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeFlushH\x00\x42\x06\n\x04part\"\xd7\x01\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12/\n\x08progress\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.AnalyzeProgress\x12\x12\n\nunfinished\x18\x03 \x01(\x08\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\x12+\n\x08warnings\x18\x1f \x03(\x0b\x32\x19.cosyserve.v1.TextWarning\"#\n\x0c\x41nalyzeFlush\x12\x13\n\x0bleast_words\x18\x01 \x01(\x05\"\x82\x01\n\x0f\x41nalyzeProgress\x12\x12\n\ncharacters\x18\x01 \x01(\x03\x12\x11\n\tsentences\x18\x02 \x01(\x05\x12\x1a\n\x12pause_milliseconds\x18\x03 \x01(\x05\x12\x1a\n\x12last_language_code\x18\x04 \x01(\t\x12\x10\n\x08\x64ocument\x18\x1f \x01(\x08\"\xc1\x03\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x02 \x01(\x08\x12\x46\n\x0epronunciations\x18\x03 \x03(\x0b\x32..cosyserve.v1.AnalyzeSetup.PronunciationsEntry\x12\x13\n\x0b\x66irst_index\x18\x14 \x01(\x05\x12\x18\n\x10reports_progress\x18\x15 \x01(\x08\x12\x19\n\x11partial_sentences\x18\x16 \x01(\x08\x12 \n\x18\x66irst_pause_milliseconds\x18\x17 \x01(\x05\x12\x1a\n\x12last_language_code\x18\x18 \x01(\t\x12\x0f\n\x07goes_on\x18\x1f \x01(\x08\x12\r\n\x05speed\x18  \x01(\x01\x12\x18\n\x10joined_sentences\x18( \x01(\x08\x12\x1a\n\x12reference_readings\x18) \x01(\x08\x12\x1f\n\x17max_sentence_characters\x18< \x01(\x05\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb9\x01\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\x12!\n\x19pause_before_milliseconds\x18\x05 \x01(\x05\x12\'\n\x05words\x18\x1e \x03(\x0b\x32\x18.cosyserve.v1.SpokenWord\x12\x0c\n\x04rate\x18\x1f \x01(\x01\x12\x11\n\tcontinues\x18  \x01(\x08\"9\n\nSpokenWord\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08\x66irst_id\x18\x02 \x01(\x05\x12\x0b\n\x03ids\x18\x03 \x01(\x05\"=\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"H\n\x14ReadRecordingRequest\x12\x30\n\trecording\x18\x01 \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\";\n\x15ReadRecordingResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n\x11ReadSpeechRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\"+\n\x12ReadSpeechResponse\x12\x15\n\rspeech_tokens\x18\x01 \x03(\x05\"-\n\x16ReadInstructionRequest\x12\x13\n\x0binstruction\x18\x01 \x01(\t\",\n\x17ReadInstructionResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"i\n FrontendServiceListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"h\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"B\n\x14\x44\x65scribeVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"B\n\x15\x44\x65scribeVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"[\n!FrontendServiceCreateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\x12\r\n\x05owner\x18\x14 \x01(\t\"O\n\"FrontendServiceCreateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\xaf\x01\n!FrontendServiceUpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"O\n\"FrontendServiceUpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"O\n!FrontendServiceDeleteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"$\n\"FrontendServiceDeleteVoiceResponse2\xae\x08\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12X\n\rReadRecording\x12\".cosyserve.v1.ReadRecordingRequest\x1a#.cosyserve.v1.ReadRecordingResponse\x12O\n\nReadSpeech\x12\x1f.cosyserve.v1.ReadSpeechRequest\x1a .cosyserve.v1.ReadSpeechResponse\x12^\n\x0fReadInstruction\x12$.cosyserve.v1.ReadInstructionRequest\x1a%.cosyserve.v1.ReadInstructionResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponse\x12X\n\rDescribeVoice\x12\".cosyserve.v1.DescribeVoiceRequest\x1a#.cosyserve.v1.DescribeVoiceResponse\x12p\n\x0b\x43reateVoice\x12/.cosyserve.v1.FrontendServiceCreateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceCreateVoiceResponse\x12p\n\x0bUpdateVoice\x12/.cosyserve.v1.FrontendServiceUpdateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceUpdateVoiceResponse\x12p\n\x0b\x44\x65leteVoice\x12/.cosyserve.v1.FrontendServiceDeleteVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceDeleteVoiceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\x1a\x1a\x63osyserve/v1/warning.proto\x1a google/protobuf/field_mask.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x8c\x01\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\x12+\n\x08warnings\x18\x1f \x03(\x0b\x32\x19.cosyserve.v1.TextWarning\"\x88\x01\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeFlushH\x00\x42\x06\n\x04part\"\xd7\x01\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12/\n\x08progress\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.AnalyzeProgress\x12\x12\n\nunfinished\x18\x03 \x01(\x08\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\x12+\n\x08warnings\x18\x1f \x03(\x0b\x32\x19.cosyserve.v1.TextWarning\"#\n\x0c\x41nalyzeFlush\x12\x13\n\x0bleast_words\x18\x01 \x01(\x05\"\x82\x01\n\x0f\x41nalyzeProgress\x12\x12\n\ncharacters\x18\x01 \x01(\x03\x12\x11\n\tsentences\x18\x02 \x01(\x05\x12\x1a\n\x12pause_milliseconds\x18\x03 \x01(\x05\x12\x1a\n\x12last_language_code\x18\x04 \x01(\t\x12\x10\n\x08\x64ocument\x18\x1f \x01(\x08\"\xc1\x03\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x02 \x01(\x08\x12\x46\n\x0epronunciations\x18\x03 \x03(\x0b\x32..cosyserve.v1.AnalyzeSetup.PronunciationsEntry\x12\x13\n\x0b\x66irst_index\x18\x14 \x01(\x05\x12\x18\n\x10reports_progress\x18\x15 \x01(\x08\x12\x19\n\x11partial_sentences\x18\x16 \x01(\x08\x12 \n\x18\x66irst_pause_milliseconds\x18\x17 \x01(\x05\x12\x1a\n\x12last_language_code\x18\x18 \x01(\t\x12\x0f\n\x07goes_on\x18\x1f \x01(\x08\x12\r\n\x05speed\x18  \x01(\x01\x12\x18\n\x10joined_sentences\x18( \x01(\x08\x12\x1a\n\x12reference_readings\x18) \x01(\x08\x12\x1f\n\x17max_sentence_characters\x18< \x01(\x05\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xda\x01\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\x12!\n\x19pause_before_milliseconds\x18\x05 \x01(\x05\x12\'\n\x05words\x18\x1e \x03(\x0b\x32\x18.cosyserve.v1.SpokenWord\x12\x0c\n\x04rate\x18\x1f \x01(\x01\x12\x11\n\tcontinues\x18  \x01(\x08\x12\x1f\n\x17max_sentence_characters\x18< \x01(\x05\"9\n\nSpokenWord\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08\x66irst_id\x18\x02 \x01(\x05\x12\x0b\n\x03ids\x18\x03 \x01(\x05\"=\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"H\n\x14ReadRecordingRequest\x12\x30\n\trecording\x18\x01 \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\";\n\x15ReadRecordingResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n\x11ReadSpeechRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\"+\n\x12ReadSpeechResponse\x12\x15\n\rspeech_tokens\x18\x01 \x03(\x05\"-\n\x16ReadInstructionRequest\x12\x13\n\x0binstruction\x18\x01 \x01(\t\",\n\x17ReadInstructionResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"i\n FrontendServiceListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"h\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"B\n\x14\x44\x65scribeVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"B\n\x15\x44\x65scribeVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"[\n!FrontendServiceCreateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\x12\r\n\x05owner\x18\x14 \x01(\t\"O\n\"FrontendServiceCreateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\xaf\x01\n!FrontendServiceUpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"O\n\"FrontendServiceUpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"O\n!FrontendServiceDeleteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x13\n\x06tenant\x18\x14 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_tenant\"$\n\"FrontendServiceDeleteVoiceResponse2\xae\x08\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12X\n\rReadRecording\x12\".cosyserve.v1.ReadRecordingRequest\x1a#.cosyserve.v1.ReadRecordingResponse\x12O\n\nReadSpeech\x12\x1f.cosyserve.v1.ReadSpeechRequest\x1a .cosyserve.v1.ReadSpeechResponse\x12^\n\x0fReadInstruction\x12$.cosyserve.v1.ReadInstructionRequest\x1a%.cosyserve.v1.ReadInstructionResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponse\x12X\n\rDescribeVoice\x12\".cosyserve.v1.DescribeVoiceRequest\x1a#.cosyserve.v1.DescribeVoiceResponse\x12p\n\x0b\x43reateVoice\x12/.cosyserve.v1.FrontendServiceCreateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceCreateVoiceResponse\x12p\n\x0bUpdateVoice\x12/.cosyserve.v1.FrontendServiceUpdateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceUpdateVoiceResponse\x12p\n\x0b\x44\x65leteVoice\x12/.cosyserve.v1.FrontendServiceDeleteVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceDeleteVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,45 +53,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ANALYZESETUP_PRONUNCIATIONSENTRY']._serialized_start=1275
   _globals['_ANALYZESETUP_PRONUNCIATIONSENTRY']._serialized_end=1328
   _globals['_SENTENCE']._serialized_start=1331
-  _globals['_SENTENCE']._serialized_end=1516
-  _globals['_SPOKENWORD']._serialized_start=1518
-  _globals['_SPOKENWORD']._serialized_end=1575
-  _globals['_GETVOICEREQUEST']._serialized_start=1577
-  _globals['_GETVOICEREQUEST']._serialized_end=1638
-  _globals['_GETVOICERESPONSE']._serialized_start=1640
-  _globals['_GETVOICERESPONSE']._serialized_end=1694
-  _globals['_READRECORDINGREQUEST']._serialized_start=1696
-  _globals['_READRECORDINGREQUEST']._serialized_end=1768
-  _globals['_READRECORDINGRESPONSE']._serialized_start=1770
-  _globals['_READRECORDINGRESPONSE']._serialized_end=1829
-  _globals['_READSPEECHREQUEST']._serialized_start=1831
-  _globals['_READSPEECHREQUEST']._serialized_end=1865
-  _globals['_READSPEECHRESPONSE']._serialized_start=1867
-  _globals['_READSPEECHRESPONSE']._serialized_end=1910
-  _globals['_READINSTRUCTIONREQUEST']._serialized_start=1912
-  _globals['_READINSTRUCTIONREQUEST']._serialized_end=1957
-  _globals['_READINSTRUCTIONRESPONSE']._serialized_start=1959
-  _globals['_READINSTRUCTIONRESPONSE']._serialized_end=2003
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=2005
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=2110
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=2112
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=2216
-  _globals['_DESCRIBEVOICEREQUEST']._serialized_start=2218
-  _globals['_DESCRIBEVOICEREQUEST']._serialized_end=2284
-  _globals['_DESCRIBEVOICERESPONSE']._serialized_start=2286
-  _globals['_DESCRIBEVOICERESPONSE']._serialized_end=2352
-  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_start=2354
-  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_end=2445
-  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_start=2447
-  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_end=2526
-  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_start=2529
-  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_end=2704
-  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_start=2706
-  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_end=2785
-  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_start=2787
-  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_end=2866
-  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_start=2868
-  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_end=2904
-  _globals['_FRONTENDSERVICE']._serialized_start=2907
-  _globals['_FRONTENDSERVICE']._serialized_end=3977
+  _globals['_SENTENCE']._serialized_end=1549
+  _globals['_SPOKENWORD']._serialized_start=1551
+  _globals['_SPOKENWORD']._serialized_end=1608
+  _globals['_GETVOICEREQUEST']._serialized_start=1610
+  _globals['_GETVOICEREQUEST']._serialized_end=1671
+  _globals['_GETVOICERESPONSE']._serialized_start=1673
+  _globals['_GETVOICERESPONSE']._serialized_end=1727
+  _globals['_READRECORDINGREQUEST']._serialized_start=1729
+  _globals['_READRECORDINGREQUEST']._serialized_end=1801
+  _globals['_READRECORDINGRESPONSE']._serialized_start=1803
+  _globals['_READRECORDINGRESPONSE']._serialized_end=1862
+  _globals['_READSPEECHREQUEST']._serialized_start=1864
+  _globals['_READSPEECHREQUEST']._serialized_end=1898
+  _globals['_READSPEECHRESPONSE']._serialized_start=1900
+  _globals['_READSPEECHRESPONSE']._serialized_end=1943
+  _globals['_READINSTRUCTIONREQUEST']._serialized_start=1945
+  _globals['_READINSTRUCTIONREQUEST']._serialized_end=1990
+  _globals['_READINSTRUCTIONRESPONSE']._serialized_start=1992
+  _globals['_READINSTRUCTIONRESPONSE']._serialized_end=2036
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=2038
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=2143
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=2145
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=2249
+  _globals['_DESCRIBEVOICEREQUEST']._serialized_start=2251
+  _globals['_DESCRIBEVOICEREQUEST']._serialized_end=2317
+  _globals['_DESCRIBEVOICERESPONSE']._serialized_start=2319
+  _globals['_DESCRIBEVOICERESPONSE']._serialized_end=2385
+  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_start=2387
+  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_end=2478
+  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_start=2480
+  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_end=2559
+  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_start=2562
+  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_end=2737
+  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_start=2739
+  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_end=2818
+  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_start=2820
+  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_end=2899
+  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_start=2901
+  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_end=2937
+  _globals['_FRONTENDSERVICE']._serialized_start=2940
+  _globals['_FRONTENDSERVICE']._serialized_end=4010
 # @@protoc_insertion_point(module_scope)

@@ -343,6 +343,7 @@ class Sentence(google.protobuf.message.Message):
     WORDS_FIELD_NUMBER: builtins.int
     RATE_FIELD_NUMBER: builtins.int
     CONTINUES_FIELD_NUMBER: builtins.int
+    MAX_SENTENCE_CHARACTERS_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Position in the text, from 0."""
     text: builtins.str
@@ -358,6 +359,10 @@ class Sentence(google.protobuf.message.Message):
     continues: builtins.bool
     """It continues the previous sentence, from which only a change of speaking rate or language
     separates it, or a cut that max_sentence_characters made: no sentence pause belongs before it.
+    """
+    max_sentence_characters: builtins.int
+    """setup.max_sentence_characters, to which this sentence was cut. Another value than that of the
+    setup: the frontend is of a release that does not know the limit.
     """
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -378,8 +383,9 @@ class Sentence(google.protobuf.message.Message):
         words: collections.abc.Iterable[global___SpokenWord] | None = ...,
         rate: builtins.float = ...,
         continues: builtins.bool = ...,
+        max_sentence_characters: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["continues", b"continues", "index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "rate", b"rate", "text", b"text", "token_ids", b"token_ids", "words", b"words"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["continues", b"continues", "index", b"index", "language", b"language", "max_sentence_characters", b"max_sentence_characters", "pause_before_milliseconds", b"pause_before_milliseconds", "rate", b"rate", "text", b"text", "token_ids", b"token_ids", "words", b"words"]) -> None: ...
 
 global___Sentence = Sentence
 

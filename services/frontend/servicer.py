@@ -90,6 +90,7 @@ class TextCall:
             # 1.0 is the default and is not sent.
             rate=0.0 if sentence.rate == 1.0 else sentence.rate,
             continues=sentence.continues,
+            max_sentence_characters=self.reading.most_characters,
         )
         self.pause = 0
         self.sentences += not sentence.unfinished

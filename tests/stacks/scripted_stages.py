@@ -139,7 +139,12 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             if self.script.analyze:
                 await self.script.analyze(context)
             ids = self.script.letters or [len(word)]
-            sentence = frontend_pb2.Sentence(index=index, token_ids=ids, words=self.script.words(word, ids))
+            sentence = frontend_pb2.Sentence(
+                index=index,
+                token_ids=ids,
+                words=self.script.words(word, ids),
+                max_sentence_characters=request.setup.max_sentence_characters,
+            )
             yield frontend_pb2.AnalyzeResponse(sentence=sentence)
 
     async def AnalyzeStream(
@@ -162,9 +167,10 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             if script.letters:
                 ids = list(script.letters[given : len(word)])
             words = [] if unfinished else script.words(word, ids)
-            return frontend_pb2.AnalyzeStreamResponse(
-                sentence=frontend_pb2.Sentence(index=index, token_ids=ids, words=words), unfinished=unfinished
+            sentence = frontend_pb2.Sentence(
+                index=index, token_ids=ids, words=words, max_sentence_characters=setup.max_sentence_characters
             )
+            return frontend_pb2.AnalyzeStreamResponse(sentence=sentence, unfinished=unfinished)
 
         async for request in request_iterator:
             flushed = request.WhichOneof("part") == "flush"

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,6 +56,8 @@ _DIFFERING_OF_ONE = 0.5
 drown in the sum.
 """
 _HEAD_BIAS = "llm_decoder.bias"
+FUSED = "fused"
+"""The engine of our own kernels."""
 
 
 def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str, Question]]:
@@ -163,12 +166,16 @@ def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
     """
     served = ServedModel.read(options.model)
     _, vocabulary = numbering(served.directory, served.config)
+    chosen: dict[str, Any] = {"backend": options.runtime}
+    if options.runtime == FUSED:
+        # Strict: the readable engine, which the ladder has below it, would be compared with itself.
+        chosen = {"backend": "torch", "device": "cuda", "gpu_engine": FUSED, "strict": True}
     engine = LlmSettings(
         listen="127.0.0.1:0",
         model=options.model,
-        backend=options.runtime,
         converted=options.conversion,
         engines=options.engines,
+        **chosen,
     )
     return judged(asyncio.run(agreements(options.model, engine, list(questions(options.model, vocabulary)))))
 
@@ -195,7 +202,7 @@ def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
         "conversion": {
             "type": Path, "nargs": "?", "metavar": "CONVERSION", "help": "what cosyserve model convert made of it"
         },
-        "--runtime": {"choices": HOSTED, "help": "have this engine speak, on the GPU"},
+        "--runtime": {"choices": (*HOSTED, FUSED), "help": "have this engine speak, on the GPU"},
         **ENGINES,
         **JSON_RESULT,
     },

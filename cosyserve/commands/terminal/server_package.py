@@ -14,6 +14,7 @@ COMMANDS = {
     "start": "services.orchestrator",
     "model": "tools.model",
     "verify": "tools.verify",
+    "accept": "bench.acceptance",
 }
 """Command -> the package that it cannot do without."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from cosyserve import telemetry
-from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.errors import FailedPrecondition, InternalFault, InvalidRequest
 from cosyserve.rpc.calls import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
@@ -150,13 +150,19 @@ async def _receive(
     *,
     unfinished: bool = False,
 ) -> None:
-    """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
+    """Raises InvalidRequest for a speaking rate in the text that the profile does not support, and
+    FailedPrecondition for sentences of a frontend that does not know the limit of their length.
+    """
     timer.beat()
     for warning in response.warnings:
         if warning not in warnings and len(warnings) < MOST_WARNINGS:
             warnings.append(warning)
     with timer.paused():
         if response.HasField("sentence"):
+            if response.sentence.max_sentence_characters != utterance.max_sentence_characters:
+                raise FailedPrecondition(
+                    "a frontend of an earlier release knows no max_sentence_characters; update it first"
+                )
             rate = response.sentence.rate or 1.0
             if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
                 raise InvalidRequest(

@@ -2,13 +2,14 @@
 of what a lost request repeats.
 """
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
 
 from cosyserve.client import AsyncClient
-from cosyserve.v1 import synthesis_pb2
+from cosyserve.v1 import frontend_pb2, synthesis_pb2
 from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, hang, hook, speak, unary
 from tests.stacks.calls import refusal
 from tests.stacks.relay import Relay
@@ -70,3 +71,24 @@ async def test_values_out_of_range_are_refused_before_any_work(running: Stack, v
     request = synthesis_pb2.SynthesizeRequest(text=TEXT, max_sentence_characters=value)
     await refusal(running.stub.Synthesize(request).read(), grpc.StatusCode.INVALID_ARGUMENT, wanted)
     assert limits(running) == []
+
+
+async def of_an_earlier_release(request: Any, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
+    """It skips the field that it does not know."""
+    yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=0, token_ids=[5]))
+
+
+@pytest.mark.start(replicas={"frontend": 2})
+async def test_a_frontend_that_does_not_know_the_limit_is_passed_over(running: Stack) -> None:
+    for script in running.scripts["frontend"][:1]:
+        script.analysis = of_an_earlier_release
+    await speak(running, **LIMIT)
+    assert limits(running)[-1:] == [40]
+
+
+async def test_without_another_one_the_request_is_refused(running: Stack) -> None:
+    running.scripts["frontend"][0].analysis = of_an_earlier_release
+    request = synthesis_pb2.SynthesizeRequest(text=TEXT, **LIMIT)
+    wanted = "a frontend of an earlier release knows no max_sentence_characters; update it first"
+    await refusal(running.stub.Synthesize(request).read(), grpc.StatusCode.FAILED_PRECONDITION, wanted)
+    await speak(running)

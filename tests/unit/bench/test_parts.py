@@ -188,6 +188,28 @@ def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(
     assert states(tmp_path) == {"model": FAILED, "speaking": DONE, "other": DONE}
 
 
+def test_what_cannot_run_here_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    ledger, shown = done(tmp_path, replace(note(tmp_path, "one"), prevented="there is no GPU"))
+    assert (ledger.runs["one"].state, ledger.runs["one"].told) == (LEFT_OUT, ["there is no GPU"])
+    assert "one: left out, there is no GPU" in shown
+    assert not (tmp_path / "one.json").exists()
+
+
+def test_an_answer_in_json_is_the_figures_of_a_part(tmp_path: Path) -> None:
+    """Also of a command that fails with one; what is no JSON is none."""
+    for name, code, figures in (
+        ("good", "print('{\"seen\": 1}')", {"seen": 1}),
+        ("bad", "print('{\"seen\": 2}'); raise SystemExit('beyond its limit')", {"seen": 2}),
+        ("broken", "print('{'); raise SystemExit('no model')", None),
+    ):
+        part = Part(name, "answers", (("-c", code),), limit=20.0, answers=True)
+        ledger, _ = done(tmp_path, part)
+        kept = part.figures(tmp_path)
+        assert (json.loads(kept.read_text()) if kept.exists() else None) == figures
+        assert ledger.runs[name].state == (DONE if name == "good" else FAILED)
+    assert ledger.runs["broken"].told == ["no model"]
+
+
 def test_parts_that_take_no_times_run_side_by_side() -> None:
     parts = [Part(name, "", (), alone=name.isupper()) for name in ("A", "b", "c", "d", "E", "f")]
     assert [[part.name for part in group] for group in together(parts, 2)] == [["A"], ["b", "c"], ["d"], ["E"], ["f"]]

@@ -18,6 +18,7 @@ SERVER_COMMANDS = {
     "start": [],
     "model": ["inspect", "models/demo"],
     "verify": ["models/demo"],
+    "accept": ["models/demo"],
 }
 
 
@@ -34,7 +35,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     source = folder / "source"
     # A copy: setuptools leaves its build folders in the tree that it builds.
     for path in tracked():
-        if str(path).startswith(("cosyserve/", "services/", "tools/", "recipes/", "packages/", "pyproject", "README")):
+        if str(path).startswith(
+            ("cosyserve/", "services/", "tools/", "bench/", "recipes/", "packages/", "pyproject", "README")
+        ):
             (source / path).parent.mkdir(parents=True, exist_ok=True)
             (source / path).write_bytes((ROOT / path).read_bytes())
     built = run(
@@ -81,7 +84,7 @@ def test_the_client_is_one_package_without_a_tensor_library(wheels: dict[str, Pa
 
 
 def test_the_server_brings_services_tools_and_the_plugin_of_vllm(wheels: dict[str, Path], tmp_path: Path) -> None:
-    assert tops(wheels["cosyserve_server"]) == {"services", "tools", "recipes"}
+    assert tops(wheels["cosyserve_server"]) == {"services", "tools", "bench", "recipes"}
     page = ROOT / "services" / "gateway" / "page"
     files = {str(path.relative_to(ROOT)) for path in page.rglob("*.*") if "__pycache__" not in path.parts}
     assert files <= set(zipfile.ZipFile(wheels["cosyserve_server"]).namelist())

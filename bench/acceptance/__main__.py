@@ -1,0 +1,145 @@
+"""`cosyserve accept MODEL`: examines this machine, converts the model and builds the engines that
+are installed here, compares each with the readable one, has sentences spoken and heard, and loads
+the services.
+
+Every step is a command of its own with a limit; one that fails stops no other, one that cannot run
+here says why and counts as not run. The same command goes on where it was stopped. Exit status: 0
+all steps passed, 1 one failed, 2 wrong usage, 3 none failed and some were not run.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bench.acceptance.report import as_dict, keep, status, text, verdicts
+from bench.acceptance.steps import Scope, steps
+from bench.parts.command import add_options, execute
+from bench.parts.ledger import Ledger
+from bench.parts.part import Part
+from bench.parts.provenance import ROOT, SOURCES, Subject, source, subject
+from cosyserve.commands.terminal.arguments import number, whole
+from cosyserve.commands.terminal.output import WRONG_USAGE, Parser, WrongUsage, print_json, report_failure
+from cosyserve.errors import ModelError
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, this_machine
+from cosyserve.model_directory import ModelDirectory
+
+VOICES = "COSYSERVE_FRONTEND_VOICES_URL"
+WEIGHTS = ("llm.pt", "flow.pt", "hift.pt")
+GPU_STREAMS, CPU_STREAMS = (1, 16), (1,)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = Parser(prog="cosyserve accept", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    add_options(options, "build/acceptance")
+    options.add_argument(
+        "--voices", metavar="URL", help="store of made voices, for a model that has none (default: the model's own)"
+    )
+    options.add_argument("--voice", default="", metavar="ID", help="the only one to be heard (default: all)")
+    options.add_argument(
+        "--sentences", type=whole(1, 200), default=20, metavar="N", help="to be heard (default: %(default)s)"
+    )
+    options.add_argument(
+        "--max-wer",
+        type=number("share from 0 to 1", lambda share: 0 <= share <= 1),
+        default=0.05,
+        metavar="SHARE",
+        help="of wrong words (default: %(default)g)",
+    )
+    options.add_argument(
+        "--streams", type=_streams, metavar="N,N", help="of the load test (default: 1, with a GPU 1,16)"
+    )
+    options.add_argument(
+        "--seconds",
+        type=number("number of seconds above 0", lambda seconds: 0 < seconds <= 600),
+        default=20.0,
+        metavar="N",
+        help="of each load (default: %(default)g)",
+    )
+    options.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    wants_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = parser().parse_args(arguments)
+        hash_of_model = _content(options.model)
+    except WrongUsage as error:
+        if not wants_json:
+            sys.stderr.write(error.usage)
+        return report_failure("", str(error), WRONG_USAGE, as_json=wants_json)
+    except ModelError as error:
+        return report_failure("", str(error), WRONG_USAGE, as_json=wants_json)
+    machine = this_machine()
+    options.out = options.out.resolve()
+    if options.voices:
+        os.environ[VOICES] = options.voices  # of every step, and what it starts
+    scope = Scope(
+        model=options.model.resolve(),
+        out=options.out,
+        machine=machine,
+        voices=bool(options.voices),
+        sentences=options.sentences,
+        most_errors=options.max_wer,
+        voice=options.voice,
+        streams=options.streams or (GPU_STREAMS if machine.gpu else CPU_STREAMS),
+        seconds=options.seconds,
+    )
+    wanted = steps(scope)
+    parts = [step.part for step in wanted]
+
+    def report(out: Path, _: Sequence[Part], ledger: Ledger) -> None:
+        keep(out, wanted, ledger, options.model)
+
+    # On standard output comes the report alone.
+    with contextlib.nullcontext() if options.list else contextlib.redirect_stdout(sys.stderr):
+        ended = execute(options, parts, report, partial(_subject, machine, hash_of_model))
+    ledger = Ledger.read(options.out)
+    if options.list or ended == WRONG_USAGE or ledger is None:
+        return ended
+    found = verdicts(options.out, wanted, ledger)
+    if options.json:
+        print_json(as_dict(found, ledger, options.model))
+    else:
+        print(text(found, ledger, options.model), end="")
+    return status(found)
+
+
+def _content(model: Path) -> str:
+    """Hash of the weights. Raises ModelError for what is no model directory."""
+    directory = ModelDirectory(model)
+    return directory.content_hash((*WEIGHTS, directory.yaml_name))
+
+
+def _subject(machine: Machine, model: str) -> Subject:
+    """Figures belong to these weights, and to these versions of the libraries that engines are made
+    of.
+    """
+    of_tree = subject()
+    found: Mapping[str, str | None] = {
+        library.name: machine.version(*library.distributions) for library in SUPPORTED_LIBRARIES
+    }
+    installed = {name: version for name, version in found.items() if version}
+    versions = {**of_tree.versions, **installed, "model": model}
+    return replace(of_tree, versions=versions, source=source(ROOT, (*SOURCES, "tools")))
+
+
+def _streams(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(1 <= count <= 1024 for count in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 1024 such as 1,16")
+    return numbers
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""`python -m bench.acceptance.speech MODEL --configuration NAME --json FILE`: all services with one
+configuration of `cosyserve start`, and a sentence through them.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from bench.load.command_line import user_errors
+from bench.load.stack import report
+from bench.parts.part import write
+from cosyserve.host.hardware import this_machine
+from cosyserve.host.starting.configurations import BY_NAME
+from cosyserve.host.starting.measurement import run_trial, table
+from cosyserve.host.starting.plan import forced, make_plan
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.acceptance.speech", description=__doc__)
+    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument("--configuration", choices=tuple(BY_NAME), required=True, help="of cosyserve start")
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="where the figures go")
+    options = parser.parse_args(arguments)
+    with user_errors("bench.acceptance.speech"):
+        machine = this_machine()
+        plan = make_plan(forced(options.configuration, machine), machine, options.model, forced=True)
+        trial = asyncio.run(run_trial(plan, options.model, None, report))
+    print(table([trial]))
+    figures = {"reason": trial.reason, "start_seconds": trial.start_seconds}
+    if trial.measured is not None:
+        cold, warm = trial.measured.cold, trial.measured.warm
+        figures |= {
+            "cold_milliseconds": 1000 * (cold.first_audible or 0.0),
+            "warm_milliseconds": 1000 * (warm.first_audible or 0.0),
+            "real_time_factor": warm.real_time_factor,
+        }
+    write(options.json, figures)
+    return int(trial.measured is None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

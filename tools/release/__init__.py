@@ -1,0 +1,1 @@
+"""What a release is made with: its version everywhere, and its bill of materials."""
