@@ -22,6 +22,7 @@ TERMS = ("admission", FRONTEND, LLM, TOKEN2WAV, "held")
 LIMITS = (
     "streams",
     "queue",
+    "voices",
     "rate",
     "characters",
     "concurrency",
@@ -29,7 +30,30 @@ LIMITS = (
     "body",
     "memory",
 )
-"""What a caller may be refused for."""
+"""What a caller may be refused for: all places in use; too many calls wait to be read; voices being
+made; requests a minute; characters a minute or a day; requests at once of one key; connections or
+requests of the gateway; a body that is too large; audio of whole files.
+"""
+OUTCOMES = ("retried", "failed")
+"""Of a sentence that failed a guard."""
+RESULTS = ("hit", "miss")
+"""Of a lookup in a cache."""
+CACHES = {FRONTEND: ("voices", "recordings"), TOKEN2WAV: ("prompts",)}
+"""By service."""
+METHODS = {
+    ORCHESTRATOR: ("Synthesize", "SynthesizeUnary", "StreamingSynthesize", "ConvertVoice"),
+    GATEWAY: ("openai", "elevenlabs", "cosyvoice", "vllm_omni", "jambonz", "websocket", "wyoming"),
+}
+"""By service: methods of the public service that speak, APIs of the gateway. There are more."""
+FREQUENT_STATUSES = (
+    "OK",
+    "CANCELLED",
+    "INVALID_ARGUMENT",
+    "RESOURCE_EXHAUSTED",
+    "DEADLINE_EXCEEDED",
+    "UNAVAILABLE",
+    "INTERNAL",
+)
 
 
 class Kind(Enum):
@@ -64,10 +88,14 @@ class Metric:
     needs: Needs = Needs.NOTHING
 
     @property
+    def prometheus_unit(self) -> str:
+        """The unit as it ends the name; empty: none does."""
+        return _UNITS.get(self.unit, "ratio" if (self.unit, self.kind) == ("1", Kind.GAUGE) else "")
+
+    @property
     def prometheus(self) -> str:
         """The name on `/metrics`; of a histogram without `_bucket`, `_sum` and `_count`."""
-        suffix = _UNITS.get(self.unit, "ratio" if (self.unit, self.kind) == ("1", Kind.GAUGE) else "")
-        name = "_".join(filter(None, (self.name.replace(".", "_"), suffix)))
+        name = "_".join(filter(None, (self.name.replace(".", "_"), self.prometheus_unit)))
         return f"{name}_total" if self.kind is Kind.COUNTER else name
 
 
@@ -155,7 +183,7 @@ CACHE_LOOKUPS = _counter(
     "cosyserve.cache.lookups",
     "{lookup}",
     "Lookups in a cache, and whether they found something",
-    (FRONTEND, TOKEN2WAV, ORCHESTRATOR),
+    (FRONTEND, TOKEN2WAV),
     "cache",
     "result",
 )
@@ -205,3 +233,9 @@ KEY_REQUESTS = _counter(
 )
 
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+
+
+def service_of(full_name: str) -> str:
+    """The service, by the full protobuf name of what it serves, such as cosyserve.v1.LlmService."""
+    name = full_name.rsplit(".", 1)[-1].removesuffix("Service").lower()
+    return ORCHESTRATOR if name == "synthesis" else name

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.engines.engine_load import EngineLoad
+from cosyserve.metrics import names
+from cosyserve.metrics.hang_up import HangUp, of_call
+from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
@@ -19,6 +22,7 @@ from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
 
+_SLACK = histogram(names.PLAYBACK_SLACK)
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state of its voice's prompt was cached when the
 sentence started.
@@ -163,6 +167,8 @@ class StreamSlot:
     """Share of the time of steps without audio for any stream; it is added to the cost of speech
     once this stream gives audio.
     """
+    hang_up: HangUp = field(default_factory=lambda: of_call().hold())
+    """Of the call of this stream; it holds memory until it is forgotten."""
     last_step: int = 0
     """Number of the last step in which this stream took part."""
     decoded_parts: list[Decoded] = field(default_factory=list)
@@ -235,6 +241,20 @@ class StreamSlot:
             else None
         )
 
+    def waits_since(self) -> float | None:
+        """Since when it waits for the engine, in seconds of the batcher's clock; None: it waits for
+        tokens, or for its reader.
+        """
+        if self.is_decoded or self.unread_hops >= 2 or self.missing_tokens():
+            return None
+        return self.due_at if self.decoding else self.waiting_since
+
+    def slack(self, now: float) -> float:
+        """Seconds until its player runs dry or, before its first sound, until that is late."""
+        if self.is_playing or self.follows is not None:
+            return self.plays_until - now
+        return (self.waiting_since or now) + FIRST_SOUND_SECONDS - now
+
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
         can be computed.
@@ -290,6 +310,8 @@ class StreamSlot:
 
     def _plays(self, samples: NDArray[np.float32], now: float) -> None:
         begins = not self.is_heard and audible_from(samples) is not None
+        if self.is_playing:
+            _SLACK.record(max(self.plays_until - now, 0.0))
         if self.is_playing and not begins:
             # A hop that could only begin shortly before the player ran dry, or later, was late
             # because of the caller's tokens or reading, not because of the engine.
