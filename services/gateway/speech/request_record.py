@@ -48,7 +48,7 @@ _STATUSES = {
 """gRPC's names of HTTP statuses; others are UNKNOWN below 500 and INTERNAL from there on."""
 
 
-@dataclass
+@dataclass(eq=False)
 class ActiveRequests:
     """Of this process. limit: how many are served at once."""
 
