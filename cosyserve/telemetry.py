@@ -39,7 +39,7 @@ tracer = trace.get_tracer("cosyserve")
 
 def configure(service: str, *, scraped: bool = False) -> None:
     """Export the spans of this process by OTLP/gRPC to the endpoint set in the environment, if
-    there is one, and its metrics to it and to whoever scrapes them. service: as the exports name
+    there is one, and its metrics to it and to those who scrape them. service: as the exports name
     it. scraped: whether a port serves the metrics.
 
     Which requests are traced is decided where their trace begins (OTEL_TRACES_SAMPLER); the other

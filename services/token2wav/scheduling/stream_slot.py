@@ -21,6 +21,7 @@ from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, S
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
+from services.token2wav.scheduling.timings import decode_timings
 
 _SLACK = histogram(names.PLAYBACK_SLACK)
 PROMPT_CACHED = "prompt_cached"
@@ -66,19 +67,6 @@ Deliver = Callable[["HopAudio | Exception"], None]
 """Receives each finished hop, or the error that ends the stream. Called from the batcher's thread;
 must not block.
 """
-
-
-def decode_timings(hop: int, decoded: Decoded) -> list[Timing]:
-    """The time spans of flow and vocoder in one step of hop number `hop`."""
-    flow = Timing("token2wav.flow", *decoded.flow_ns, {"hop": hop, "tokens": decoded.tokens, "frames": decoded.frames})
-    if decoded.vocoder_ns is None:
-        return [flow]
-    attributes: dict[str, int | float | str] = {
-        "hop": hop,
-        "frames": decoded.frames,
-        "samples": int(decoded.samples.size),
-    }
-    return [flow, Timing("token2wav.vocoder", *decoded.vocoder_ns, attributes)]
 
 
 LEAST_SECONDS = 0.25
@@ -240,20 +228,6 @@ class StreamSlot:
             if early > self.state.position
             else None
         )
-
-    def waits_since(self) -> float | None:
-        """Since when it waits for the engine, in seconds of the batcher's clock; None: it waits for
-        tokens, or for its reader.
-        """
-        if self.is_decoded or self.unread_hops >= 2 or self.missing_tokens():
-            return None
-        return self.due_at if self.decoding else self.waiting_since
-
-    def slack(self, now: float) -> float:
-        """Seconds until its player runs dry or, before its first sound, until that is late."""
-        if self.is_playing or self.follows is not None:
-            return self.plays_until - now
-        return (self.waiting_since or now) + FIRST_SOUND_SECONDS - now
 
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
