@@ -30,8 +30,8 @@ class Scraped:
 
 
 def start(service: str, resource: dict[str, str], *, scraped: bool) -> None:
-    """Count from now on if there is a reader. service: one of `names.SERVICES`. resource: attributes
-    of the process. scraped: whether a port serves the metrics. Once in a process.
+    """Count from now on if there is a reader. service: one of `names.SERVICES`. resource:
+    attributes of the process. scraped: whether a port serves the metrics. Once in a process.
     """
     sent = any(map(os.environ.get, OTLP_VARIABLES))
     if not (scraped or sent):
