@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest, Overloaded
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.prompts.prompt_reader import PromptReader
@@ -20,7 +19,7 @@ from services.frontend.prompts.recording_checks import check_recording, require_
 from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import Sound, trim_silence
 from services.frontend.text.language import require_tag
-from services.frontend.voices.byte_cache import ByteCache
+from services.frontend.voices.byte_cache import ByteCache, looked_up
 from services.frontend.voices.voice import Voice, cut_of, digest_of
 from services.frontend.voices.voice_notes import OF_RECORDING, REQUEST_ID, Labels, require_given_id, require_length
 from services.frontend.voices.voice_store import Origin, StoredVoice, now
@@ -29,12 +28,6 @@ LONGEST_TRANSCRIPT = 1000
 LONGEST_PROVENANCE = 2000
 _RETRY_SECONDS = 2.0
 _ID_DIGITS = 16
-_RECORDINGS = telemetry.meter.create_counter(
-    "cosyserve.frontend.recordings",
-    "{request}",
-    "Recordings that came with a request, by result: hit (its voice was cached), "
-    "shared (it was being read for another), miss (neither)",
-)
 
 
 @dataclass(frozen=True)
@@ -186,10 +179,10 @@ class RecordedVoices:
         key = await asyncio.to_thread(recording.sha256)
         cached = self._cache.get(key)
         if cached is not None:
-            _RECORDINGS.add(1, {"result": "hit"})
+            looked_up("recordings", found=True)
             return cached
         reading = self._pending.get(key)
-        _RECORDINGS.add(1, {"result": "miss" if reading is None else "shared"})
+        looked_up("recordings", found=reading is not None)
         if reading is None:
             reading = self._pending[key] = _PendingRead(asyncio.create_task(self._read(key, recording)))
             reading.task.add_done_callback(lambda _: self._forget(key, reading))

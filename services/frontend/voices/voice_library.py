@@ -17,7 +17,7 @@ from cosyserve.errors import (
     Overloaded,
     PermissionDenied,
 )
-from services.frontend.voices.byte_cache import ByteCache
+from services.frontend.voices.byte_cache import ByteCache, looked_up
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
 from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
@@ -191,9 +191,12 @@ class VoiceLibrary:
     async def _stored(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         entry, until = self._entries.get(voice_id, (None, 0.0))
         if entry is not None and time.monotonic() < until and (stored := self._contents.get(entry.file)) is not None:
+            looked_up("voices", found=True)
             return entry, stored
         task = self._pending.get(voice_id)
-        if task is None:
+        if task is not None:
+            looked_up("voices", found=True)
+        else:
             # One look-up serves all concurrent calls; a cancelled call does not end it for the
             # others.
             task = self._pending[voice_id] = asyncio.create_task(self._look_up(voice_id))
@@ -205,7 +208,9 @@ class VoiceLibrary:
 
         def read(store: VoiceStore) -> tuple[Entry, StoredVoice] | None:
             while (entry := store.entry(voice_id)) is not None:
-                stored = self._contents.get(entry.file) or store.content(entry)
+                cached = self._contents.get(entry.file)
+                looked_up("voices", found=cached is not None)
+                stored = cached or store.content(entry)
                 if stored is not None:
                     return entry, stored
             return None

@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.engines.engine_load import EngineLoad
+from cosyserve.metrics import names
+from cosyserve.metrics.hang_up import HangUp, of_call
+from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
+from services.token2wav.scheduling.timings import decode_timings
 
+_SLACK = histogram(names.PLAYBACK_SLACK)
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state of its voice's prompt was cached when the
 sentence started.
@@ -62,19 +67,6 @@ Deliver = Callable[["HopAudio | Exception"], None]
 """Receives each finished hop, or the error that ends the stream. Called from the batcher's thread;
 must not block.
 """
-
-
-def decode_timings(hop: int, decoded: Decoded) -> list[Timing]:
-    """The time spans of flow and vocoder in one step of hop number `hop`."""
-    flow = Timing("token2wav.flow", *decoded.flow_ns, {"hop": hop, "tokens": decoded.tokens, "frames": decoded.frames})
-    if decoded.vocoder_ns is None:
-        return [flow]
-    attributes: dict[str, int | float | str] = {
-        "hop": hop,
-        "frames": decoded.frames,
-        "samples": int(decoded.samples.size),
-    }
-    return [flow, Timing("token2wav.vocoder", *decoded.vocoder_ns, attributes)]
 
 
 LEAST_SECONDS = 0.25
@@ -163,6 +155,8 @@ class StreamSlot:
     """Share of the time of steps without audio for any stream; it is added to the cost of speech
     once this stream gives audio.
     """
+    hang_up: HangUp = field(default_factory=lambda: of_call().hold())
+    """Of the call of this stream; it holds memory until it is forgotten."""
     last_step: int = 0
     """Number of the last step in which this stream took part."""
     decoded_parts: list[Decoded] = field(default_factory=list)
@@ -290,6 +284,8 @@ class StreamSlot:
 
     def _plays(self, samples: NDArray[np.float32], now: float) -> None:
         begins = not self.is_heard and audible_from(samples) is not None
+        if self.is_playing:
+            _SLACK.record(max(self.plays_until - now, 0.0))
         if self.is_playing and not begins:
             # A hop that could only begin shortly before the player ran dry, or later, was late
             # because of the caller's tokens or reading, not because of the engine.
