@@ -154,7 +154,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
     async def WatchLoad(
         self, request: info_pb2.WatchLoadRequest, context: Context
     ) -> AsyncIterator[info_pb2.WatchLoadResponse]:
-        """Reports the load when it has changed. Raises InvalidRequest for an interval that is out of
+        """Reports the load when it has changed. Raises InvalidRequest for an interval out of
         range.
         """
         milliseconds = request.min_interval_milliseconds
