@@ -163,7 +163,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
                 f"min_interval_milliseconds is {milliseconds}, allowed are 0 to {_LONGEST_REPORT_MILLISECONDS}"
             )
         caller, told = caller_of(context.invocation_metadata()), None
-        self._load_watchers += 1
+        self._watching(1)
         try:
             while True:
                 news = info_pb2.WatchLoadResponse(
@@ -180,7 +180,12 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
                     max(milliseconds / 1000 or _REPORT_SECONDS, _REPORT_SECONDS_EACH * self._load_watchers)
                 )
         finally:
-            self._load_watchers -= 1
+            self._watching(-1)
+
+    def _watching(self, change: int) -> None:
+        """The others are told how many they are."""
+        self._load_watchers += change
+        self._calls.changes.notify()
 
     def _info(self) -> info_pb2.ServiceInfo:
         facts = self._facts
