@@ -12,6 +12,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.audio.audibility import FirstAudible
 from cosyserve.audio.encoding import Encoding
+from cosyserve.client.servers import may_turn, turn_away
 from cosyserve.client.types import (
     Chunk,
     Header,
@@ -66,7 +67,7 @@ class Speech:
         self.summary: Summary | None = None
         """Set at the end of the iteration: without it the audio is not complete."""
         self.resumed = 0
-        """How often a lost connection was resumed."""
+        """How often a lost connection was resumed, or another server was asked."""
         self.first_byte_seconds: float | None = None
         """From the start of the call to its first audio."""
         self._begun = 0.0
@@ -86,6 +87,8 @@ class Speech:
         """When the first of these failures was seen, on the monotonic clock."""
         self._closed = asyncio.Event()
         self._call: Any = None
+        self._turns = 0
+        """How often in a row the request was sent to another server without a pause."""
         self._last: Summary | None = None
         self._expected_index = 0
         self._given = 0
@@ -231,7 +234,7 @@ class Speech:
         self._position = start_sample
         if isinstance(self.encoding, Encoding):
             self._position += len(audio) // self.encoding.bytes_per_sample
-        self._failures, self._lost_at = 0, None
+        self._failures, self._turns, self._lost_at = 0, 0, None
         return chunk
 
     @property
@@ -245,6 +248,8 @@ class Speech:
         """
         if self._closed.is_set() or not self._can_be_repeated:
             return False
+        if may_turn(self._channel, self._call, error, self._turns):
+            return True
         if isinstance(error, Unavailable) and self._failures < self._resumptions:
             return True
         return self.header is not None and isinstance(error, Unavailable | Overloaded) and self._resume_left() > 0
@@ -263,6 +268,13 @@ class Speech:
             raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         if not self._may_resume(error):
             raise error from cause
+        turns = may_turn(self._channel, self._call, error, self._turns)
+        turn_away(self._channel, self._call, error)
+        if turns:
+            self._turns += 1
+            self.resumed += 1
+            self._begin_again()
+            return
         delay = error.retry_after or min(
             _BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS
         )
@@ -279,6 +291,10 @@ class Speech:
         with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
             async with asyncio.timeout(patience if remaining is None else min(patience, remaining)):
                 await self._unless_closed(self._channel.channel_ready())
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """The next step requests the missing audio."""
         if self.header is not None:
             self.request.seed = self.header.seed
             self.request.start_sample = self._position

@@ -119,11 +119,16 @@ class ReplicaSet:
         """Those that are serving now."""
         return [replica for replica in self.replicas if replica.serving]
 
-    async def close(self) -> None:
+    async def until_serving(self) -> None:
+        """Return when a replica serves."""
+        await self._changes.wait_for(lambda: self.serving)
+
+    async def close(self, grace: float | None = None) -> None:
+        """grace: seconds for the calls in progress."""
         watches = [replica.watch for replica in self.replicas if replica.watch is not None]
         await cancel_all([*self._names, *watches, *self._closing])
         for replica in [*self.replicas, *self._gone]:
-            await replica.channel.close()
+            await replica.channel.close(grace)
 
     def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
         """The least busy serving replica outside `avoid`, or None."""
@@ -146,13 +151,21 @@ class ReplicaSet:
     @contextlib.contextmanager
     def busy(self, replica: Replica) -> Iterator[None]:
         """Count a call while the block runs."""
-        replica.calls += 1
-        replica.begun += 1
+        self.begins(replica)
         try:
             yield
         finally:
-            replica.calls -= 1
-            self._close_if_unused(replica)
+            self.ends(replica)
+
+    def begins(self, replica: Replica) -> None:
+        """Count a call until it `ends`."""
+        replica.calls += 1
+        replica.begun += 1
+
+    def ends(self, replica: Replica) -> None:
+        """A call that was counted is over."""
+        replica.calls -= 1
+        self._close_if_unused(replica)
 
     def set_serving(self, replica: Replica, *, serving: bool) -> None:
         """What its health says."""
@@ -173,7 +186,9 @@ class ReplicaSet:
         """The name now has these addresses."""
         before = {replica.target: replica for replica in self._behind[at]}
         self._behind[at] = [
-            before.pop(target, None) or self._opened(target, self._channel_behind(target, name), followed)
+            before.pop(target)
+            if target in before
+            else self._opened(target, self._channel_behind(target, name), followed)
             for target in targets
         ]
         for replica in before.values():

@@ -1,5 +1,5 @@
-"""Processes behind two names come, leave, and are killed while two orchestrators speak through them:
-no request fails, and each is heard as it would be undisturbed.
+"""Processes behind two names come, leave, and are killed while two orchestrators speak through
+them: no request fails, and each is heard as it would be undisturbed.
 """
 
 import asyncio
