@@ -16,7 +16,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
-from cosyserve.client.servers import channel_to, may_turn, turn_away
+from cosyserve.client.servers import Turns, channel_to
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import (
@@ -254,7 +254,7 @@ class AsyncClient:
 
     async def _ask(self, method: Callable[..., Awaitable[T]], request: object, timeout: float | None) -> T:  # noqa: ASYNC109
         """Sent to another server if one is gone or full: every method may be repeated."""
-        turns = 0
+        turns = Turns(self._channel)
         while True:
             metadata = [*telemetry.outgoing(), *metadata_of(self._key)]
             call = method(request, timeout=timeout, metadata=metadata)
@@ -262,8 +262,5 @@ class AsyncClient:
                 return await call
             except grpc.aio.AioRpcError as status:
                 error = as_error(status, f"server at {self.target}")
-                turns_now = may_turn(self._channel, call, error, turns)
-                turn_away(self._channel, call, error)
-                if not turns_now:
+                if not turns.away(call, error):
                     raise error from status
-                turns += 1

@@ -46,15 +46,22 @@ def channel_to(
     return open_channel(target, channel_options(max_message_bytes, own_connection=own_connection), tls)
 
 
-def may_turn(channel: grpc.aio.Channel, call: Any, error: CosyserveError, turns: int) -> bool:
-    """Whether a request that failed so may be sent to another server at once. turns: how often that
-    was done in a row.
-    """
-    elsewhere = isinstance(error, Unavailable | Overloaded) and not isinstance(error, LimitReached)
-    return elsewhere and turns < MOST_TURNS and isinstance(channel, Servers) and channel.another(call)
+class Turns:
+    """How often in a row a request was sent to another server, without a pause."""
 
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._servers = channel if isinstance(channel, Servers) else None
+        self.number = 0
 
-def turn_away(channel: grpc.aio.Channel, call: Any, error: CosyserveError) -> None:
-    """The server of `call` failed so."""
-    if isinstance(channel, Servers):
-        channel.declined(call, error)
+    def possible(self, call: Any, error: CosyserveError) -> bool:
+        """Whether a request whose `call` failed so may be sent to another server at once."""
+        elsewhere = isinstance(error, Unavailable | Overloaded) and not isinstance(error, LimitReached)
+        return elsewhere and self.number < MOST_TURNS and self._servers is not None and self._servers.another(call)
+
+    def away(self, call: Any, error: CosyserveError) -> bool:
+        """The server of `call` failed so; returns whether the request is to be sent to another."""
+        possible = self.possible(call, error)
+        if self._servers is not None:
+            self._servers.declined(call, error)
+        self.number += possible
+        return possible
