@@ -57,7 +57,7 @@ class Simulation:
         self.calls = [0] * replicas
         """In progress at each replica."""
         self.known = [[0] * replicas for _ in self.orchestrators]
-        """The same as each orchestrator was told last."""
+        """The same by the last report to each orchestrator."""
         self._next_report = [[0.0] * replicas for _ in self.orchestrators]
         self._planned = [[False] * replicas for _ in self.orchestrators]
         self.begun = [0] * replicas
@@ -158,7 +158,7 @@ def of_two(simulation: Simulation, orchestrator: int) -> int:
 
 
 def by_truth(simulation: Simulation, orchestrator: int) -> int:
-    """The fewest calls now, which nobody can know."""
+    """The fewest calls now, which no orchestrator knows."""
     return min(simulation.replicas, key=lambda at: simulation.calls[at])
 
 

@@ -16,9 +16,10 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
-from cosyserve.client.servers import Turns, channel_to
+from cosyserve.client.servers import Turns
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
+from cosyserve.client.target_channel import channel_to
 from cosyserve.client.types import (
     Header,
     Mode,

@@ -28,7 +28,7 @@ _WHOLE_SERVER: Final = ""
 
 class SpreadChannel(grpc.aio.Channel, Servers):
     """Use it inside one event loop. While no server is known to serve, as before the name is looked
-    up for the first time, calls go over a channel of gRPC's own, which tells why they fail.
+    up for the first time, calls go over a channel of gRPC's own, which says why they fail.
     """
 
     def __init__(self, target: str, tls: ClientTls | None, max_message_bytes: int | None) -> None:

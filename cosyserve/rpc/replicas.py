@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
 _LAST_CALLS_SECONDS: Final = 120.0
-"""How long calls that nobody counts, such as a warm-up, may go on at a replica that is gone."""
+"""How long calls that are not counted, such as a warm-up, may go on at a replica that is gone."""
 
 
 @dataclass(eq=False)

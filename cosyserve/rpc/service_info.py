@@ -162,7 +162,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             raise InvalidRequest(
                 f"min_interval_milliseconds is {milliseconds}, allowed are 0 to {_LONGEST_REPORT_MILLISECONDS}"
             )
-        caller, told = caller_of(context.invocation_metadata()), None
+        caller, last = caller_of(context.invocation_metadata()), None
         self._watching(1)
         try:
             while True:
@@ -171,11 +171,11 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
                     capacity=self._facts.capacity,
                     callers=self._load_watchers,
                 )
-                if news == told:
+                if news == last:
                     await self._calls.changes.wait()
                     continue
                 yield news
-                told = news
+                last = news
                 await asyncio.sleep(
                     max(milliseconds / 1000 or _REPORT_SECONDS, _REPORT_SECONDS_EACH * self._load_watchers)
                 )
@@ -183,7 +183,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             self._watching(-1)
 
     def _watching(self, change: int) -> None:
-        """The others are told how many they are."""
+        """The others get a report of how many they are."""
         self._load_watchers += change
         self._calls.changes.notify()
 

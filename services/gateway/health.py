@@ -6,7 +6,7 @@ import grpc
 from fastapi import APIRouter, FastAPI, Request, Response
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.client.servers import channel_to
+from cosyserve.client.target_channel import channel_to
 from cosyserve.tls.client_tls import ClientTls
 
 router = APIRouter(include_in_schema=False)

@@ -16,7 +16,7 @@ _AGENT: Final = "cosyserve-caller/"
 
 
 def new_caller() -> tuple[str, str]:
-    """Channel option of a caller that is to be told from all others."""
+    """Channel option of a caller that differs from all others."""
     return "grpc.primary_user_agent", f"{_AGENT}{secrets.token_hex(8)}"
 
 

@@ -24,8 +24,8 @@ that has just started may know no name yet.
 
 class FollowedName:
     """Run `run` in a task. tell: is given the targets (address:port) of the name when it is known,
-    and then whenever they change; a name that has none yet is not told. It may raise SettingsError,
-    and is told again then. seconds: between two look-ups, at least LEAST_SECONDS.
+    and then whenever they change; not before it has one. It may raise SettingsError, and is called
+    again then. seconds: between two look-ups, at least LEAST_SECONDS.
 
     The time to live of the records is not followed: a headless service changes before it is over.
     """

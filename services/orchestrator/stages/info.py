@@ -20,7 +20,7 @@ MOST_SILENT_ROUNDS = 30
 """A serving replica that does not answer keeps its last load for so many rounds in a row: it may be
 too busy to answer.
 """
-_NOBODY = grpc.StatusCode.UNAVAILABLE
+_NO_REPLICA = grpc.StatusCode.UNAVAILABLE
 T = TypeVar("T")
 
 
@@ -54,8 +54,8 @@ class StageInfo:
                 silent.append(f"{stage.stage}: {answer.code().name}")
             else:
                 infos.append(answer.info)
-        # Of a name that has no address yet there is nobody to ask.
-        silent += [f"{stage.stage}: {_NOBODY.name}" for stage in self._stages if not stage.replicas]
+        # Of a name that has no address yet there is no replica to ask.
+        silent += [f"{stage.stage}: {_NO_REPLICA.name}" for stage in self._stages if not stage.replicas]
         return infos, silent
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:

@@ -13,7 +13,7 @@ from cosyserve.rpc.names.hosts_file import listed_addresses
 from cosyserve.rpc.names.lookup import LookupFailed, NameLookup
 from cosyserve.rpc.names.target import NamedTarget, named_target
 from tests.stacks.calls import until
-from tests.stacks.name_server import NameServer, name_server
+from tests.stacks.dns.name_server import NameServer, name_server
 
 
 @pytest.mark.parametrize(
