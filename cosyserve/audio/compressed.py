@@ -8,7 +8,7 @@ PyAV is the extra `audio` of the package `cosyserve`.
 """
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.mp3_delay import delay_frame
 from cosyserve.audio.wav import wav_header
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
@@ -131,7 +132,8 @@ class Uncompressed:
 @dataclass(frozen=True)
 class Codec:
     """How FFmpeg writes one format. container, encoder: its names; sample_format: what the encoder
-    takes; frame_samples: None for those of the encoder.
+    takes. delay_frame: made of the first four bytes of a stream and the samples that the codec puts
+    in front, it goes before the first frame.
     """
 
     container: str
@@ -139,20 +141,21 @@ class Codec:
     sample_format: str
     sample_rates: tuple[int, ...]
     bit_rate: int | None = None
-    frame_samples: int | None = None
+    delay_frame: Callable[[bytes, int], bytes] | None = None
     container_options: Mapping[str, str] = field(default_factory=dict)
     encoder_options: Mapping[str, str] = field(default_factory=dict)
 
 
 _CODECS = {
     # Without the bit reservoir each frame can be decoded as soon as it is there. The header of Xing
-    # would be filled in at the end, which a stream cannot.
+    # that FFmpeg has would be filled in at the end, which a stream cannot.
     FileFormat.MP3: Codec(
         "mp3",
         "libmp3lame",
         "s16p",
         (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
         bit_rate=96_000,
+        delay_frame=delay_frame,
         container_options={"write_xing": "0", "id3v2_version": "3"},
         encoder_options={"reservoir": "0", "compression_level": "7"},
     ),
@@ -210,6 +213,7 @@ class Compressed:
         self._container.start_encoding()
         self._sample_format, self._sample_rate = codec.sample_format, sample_rate
         self._frame_bytes = 2 * int(self._stream.codec_context.frame_size)
+        self._delay_frame = codec.delay_frame
         self._waiting = b""
         self._position = 0
 
@@ -224,8 +228,7 @@ class Compressed:
     def finish(self) -> bytes:
         if self._waiting:
             self._add(self._waiting)
-        for packet in self._stream.encode(None):
-            self._container.mux(packet)
+        self._mux(self._stream.encode(None))
         self._container.close()
         return self._written.take()
 
@@ -236,7 +239,15 @@ class Compressed:
         frame = self._av.AudioFrame.from_ndarray(samples, format=self._sample_format, layout="mono")
         frame.sample_rate, frame.pts = self._sample_rate, self._position
         self._position += len(pcm) // 2
-        for packet in self._stream.encode(frame):
+        self._mux(self._stream.encode(frame))
+
+    def _mux(self, packets: Iterable[Any]) -> None:
+        for packet in packets:
+            if self._delay_frame is not None:
+                first = bytes(packet)
+                both = self._av.Packet(self._delay_frame(first[:4], -packet.pts) + first)
+                both.stream, both.pts, both.dts, both.time_base = self._stream, packet.pts, packet.dts, packet.time_base
+                packet, self._delay_frame = both, None
             self._container.mux(packet)
 
 

@@ -78,9 +78,8 @@ async def _tried(only: Sequence[str] | None, running: Server) -> AsyncIterator[A
     for script in (*CLIENTS, *EXAMPLES):
         if only is None or script.name in only:
             print(f"trying {script.name}", file=sys.stderr, flush=True)
-            for attempt in await attempts(
-                script, {"http": running.http, "wyoming": running.wyoming, "grpc": running.grpc}
-            ):
+            addresses = {name: getattr(running, name) for name in ("http", "wyoming", "grpc", "guarded")}
+            for attempt in await attempts(script, addresses):
                 yield attempt
 
 

@@ -74,11 +74,11 @@ CLIENTS = (
     Script("tests/clients/vllm_omni_websocket.py", WEBSOCKETS),
     Script("tests/clients/wyoming_client.py", WYOMING, over=("wyoming", "http")),
     Script("tests/clients/jambonz_scripted.py", WEBSOCKETS),
-    Script("tests/clients/over_grpc/riva_client.py", RIVA_OF_ONE_REQUEST, over=("grpc", "http")),
-    Script("tests/clients/over_grpc/riva_client.py", RIVA, over=("grpc", "http")),
+    Script("tests/clients/over_grpc/riva_client.py", RIVA_OF_ONE_REQUEST, over=("grpc", "http", "guarded")),
+    Script("tests/clients/over_grpc/riva_client.py", RIVA, over=("grpc", "http", "guarded")),
     Script("tests/clients/over_grpc/pipecat_nvidia.py", PIPECAT, over=("grpc",)),
     Script("tests/clients/over_grpc/cosyvoice_grpc.py", GRPC, over=("grpc", "http")),
-    Script("tests/clients/over_grpc/grpcurl_calls.py", over=("grpc",)),
+    Script("tests/clients/over_grpc/grpcurl_calls.py", over=("grpc", "guarded")),
 )
 EXAMPLES = (
     Script("examples/curl.sh", files=("it-works.mp3", "played.pcm")),

@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from cosyserve.host.supervision.layout import free_ports
+from cosyserve.host.supervision.layout import STAGES, free_ports
 from cosyserve.host.supervision.supervisor import local_deployment
+from tools.clients.guarded import guarded_orchestrator
 
 
 class Spans(trace_service_pb2_grpc.TraceServiceServicer):
@@ -47,12 +48,13 @@ class Spans(trace_service_pb2_grpc.TraceServiceServicer):
 @dataclass(frozen=True)
 class Server:
     """http: address of the gateway with its scheme. grpc: host:port of the public service. wyoming:
-    host:port of the gateway's Wyoming.
+    host:port of the gateway's Wyoming. guarded: a folder, see `guarded_orchestrator`.
     """
 
     http: str
     grpc: str
     wyoming: str
+    guarded: str
     spans: Spans
 
 
@@ -64,7 +66,7 @@ async def server(model: Path) -> AsyncIterator[Server]:
     add(spans, receiver)
     port = receiver.add_insecure_port("127.0.0.1:0")
     await receiver.start()
-    with tempfile.TemporaryDirectory() as voices:
+    with tempfile.TemporaryDirectory() as voices, tempfile.TemporaryDirectory() as folder:
         wyoming = f"127.0.0.1:{free_ports(1)[0]}"
         environ = {
             "COSYSERVE_FRONTEND_VOICES_URL": voices,
@@ -76,6 +78,8 @@ async def server(model: Path) -> AsyncIterator[Server]:
         }
         try:
             async with local_deployment(model, http="127.0.0.1:0", environ=environ) as stack:
-                yield Server(f"http://{stack.http}", stack.address, wyoming, spans)
+                stages = {each.name: f"127.0.0.1:{each.port}" for each in stack.children if each.name in STAGES}
+                async with guarded_orchestrator(stages, Path(folder)):
+                    yield Server(f"http://{stack.http}", stack.address, wyoming, folder, spans)
         finally:
             await receiver.stop(1.0)

@@ -18,6 +18,7 @@ import riva.client.proto.riva_tts_pb2 as riva_tts
 from calls import Calls, Refused
 from decoders import RATE as DECODED_RATE
 from decoders import decoded
+from guarded import Guarded, add_guarded
 from riva.client import AudioEncoding, SpeechSynthesisService
 
 TEXT = "It works. The second sentence follows."
@@ -207,10 +208,28 @@ def _require(refused: Refused[grpc.RpcError], code: grpc.StatusCode) -> None:
     assert error.details()
 
 
+def secured(calls: Calls, guarded: Guarded) -> None:
+    def with_key(key: str) -> SpeechSynthesisService:
+        metadata = [["authorization", f"Bearer {key}"]]
+        files = (str(guarded.certificate), str(guarded.private_key))
+        return SpeechSynthesisService(riva.client.Auth(str(guarded.ca), True, guarded.address, metadata, *files))
+
+    with calls.tried("TLS, a client certificate and a key: synthesize, synthesize_online") as found:
+        service = with_key(guarded.key)
+        found.append(seconds(service.synthesize(TEXT, sample_rate_hz=24_000).audio, 24_000))
+        pieces = service.synthesize_online(TEXT, sample_rate_hz=24_000)
+        found.append(seconds(b"".join(piece.audio for piece in pieces), 24_000))
+    with calls.tried("TLS, a client certificate and a wrong key: UNAUTHENTICATED"):
+        with Refused(grpc.RpcError) as refused:
+            with_key("wrong").synthesize(TEXT)
+        _require(refused, grpc.StatusCode.UNAUTHENTICATED)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("grpc", help="host:port of the orchestrator")
     parser.add_argument("http", help="of the gateway, such as http://127.0.0.1:8080")
+    add_guarded(parser)
     arguments = parser.parse_args()
     calls = Calls.of("nvidia-riva-client")
     service = SpeechSynthesisService(riva.client.Auth(uri=arguments.grpc))
@@ -221,6 +240,7 @@ def main() -> None:
     newer(service, calls, arguments.http)
     timed(service, calls)
     refusals(service, calls)
+    secured(calls, Guarded.of(arguments.guarded))
     calls.end()
 
 

@@ -56,6 +56,19 @@ def test_each_rate_is_kept_or_refused(file_format: FileFormat, sample_rate: int)
     assert frames[0].sample_rate == (48_000 if file_format is FileFormat.OPUS else sample_rate)
 
 
+@pytest.mark.parametrize("bit_rate", [None, 32_000, 128_000])
+@pytest.mark.parametrize("sample_rate", [8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
+def test_a_player_learns_what_mp3_puts_in_front(sample_rate: int, bit_rate: int | None) -> None:
+    quiet, loud = bytes(2 * 480), PCM[: 2 * 24_000]
+    encoder = file_encoder(FileFormat.MP3, sample_rate, bit_rate)
+    with av.open(io.BytesIO(encoded(encoder, [quiet + loud]))) as container:
+        samples = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    begins = int(np.argmax(np.abs(samples) > 0.05))
+    assert abs(begins - 480) < 16
+    whole = 1_152 if sample_rate >= 32_000 else 576
+    assert 24_480 <= len(samples) < 24_480 + whole
+
+
 @pytest.mark.parametrize("file_format", CODED)
 def test_the_first_frame_comes_after_the_delay_of_the_page(file_format: FileFormat) -> None:
     encoder = file_encoder(file_format)
