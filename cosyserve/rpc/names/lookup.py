@@ -57,7 +57,7 @@ class NameLookup:
             answer = await self._resolver.resolve(
                 self._target.host,
                 kind,
-                search=self._target.server is None,
+                search=self._target.server is None and not self._target.rooted,
                 lifetime=_ALL_SECONDS,
                 backend=dns.asyncbackend.get_backend("asyncio"),
             )

@@ -21,6 +21,9 @@ class NamedTarget:
     host.
     """
 
+    rooted: bool = False
+    """Whether it was written with a dot at its end, so that no search list applies."""
+
     @property
     def authority(self) -> str:
         """host:port."""
@@ -46,7 +49,7 @@ def named_target(target: str) -> NamedTarget | None:
         raise ValueError(f"{target!r} has port {port}, allowed are 1 to 65535")
     if _is_address(host):
         return None
-    return NamedTarget(host.removesuffix("."), port, _server(match["server"], target))
+    return NamedTarget(host.removesuffix("."), port, _server(match["server"], target), host.endswith("."))
 
 
 def _server(text: str | None, target: str) -> tuple[str, int] | None:

@@ -17,8 +17,8 @@ from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.stacks.calls import until
 from tests.stacks.certificates import Authority, Folder
-from tests.stacks.gateway_server import gateway
 from tests.stacks.dns.name_server import NameServer, name_server
+from tests.stacks.gateway_server import gateway
 from tests.stacks.secured import served, tls_of
 
 NAME = "speech.test"

@@ -19,8 +19,8 @@ from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc, synthes
 from services.orchestrator.stages.info import StageInfo
 from tests.stacks.calls import rest, until
 from tests.stacks.certificates import Authority, Folder
-from tests.stacks.in_process import orchestrated, serving
 from tests.stacks.dns.name_server import NameServer, name_server
+from tests.stacks.in_process import orchestrated, serving
 from tests.stacks.scripted_stages import Llm, Script, expected_audio, stack
 from tests.stacks.secured import served, tls_of
 

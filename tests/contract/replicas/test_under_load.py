@@ -23,8 +23,8 @@ from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from tests.stacks.calls import until
-from tests.stacks.in_process import HERE, orchestrated, until_serving
 from tests.stacks.dns.name_server import NameServer, name_server
+from tests.stacks.in_process import HERE, orchestrated, until_serving
 from tests.stacks.up_process import DEMO, ROOT, TINY
 
 STAGES = ("llm", "token2wav")

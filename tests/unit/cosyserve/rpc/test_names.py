@@ -23,7 +23,8 @@ from tests.stacks.dns.name_server import NameServer, name_server
         ("dns:llm:50053", NamedTarget("llm", 50053)),
         ("llm:50053", NamedTarget("llm", 50053)),
         ("localhost:1", NamedTarget("localhost", 1)),
-        ("dns://10.0.0.10/llm.:1", NamedTarget("llm", 1, ("10.0.0.10", 53))),
+        ("dns:///llm.svc.:1", NamedTarget("llm.svc", 1, rooted=True)),
+        ("dns://10.0.0.10/llm:1", NamedTarget("llm", 1, ("10.0.0.10", 53))),
         ("dns://10.0.0.10:5353/llm:1", NamedTarget("llm", 1, ("10.0.0.10", 5353))),
         ("dns://[fd00::a]:5353/llm:1", NamedTarget("llm", 1, ("fd00::a", 5353))),
         ("dns://fd00::a/llm:1", NamedTarget("llm", 1, ("fd00::a", 53))),
@@ -141,6 +142,10 @@ async def test_the_servers_of_this_host_and_its_search_list_are_asked(
     assert await NameLookup(NamedTarget("llm", 1)).addresses() == ["127.0.0.2"]
     assert await NameLookup(NamedTarget("llm.other", 1)).addresses() == ["127.0.0.3"]
     assert await NameLookup(NamedTarget("tts", 1)).addresses() == []
+    assert await NameLookup(NamedTarget("llm", 1, rooted=True)).addresses() == []
+    before = server.queries["A"]
+    assert await NameLookup(NamedTarget("llm.other.svc.test", 1, rooted=True)).addresses() == ["127.0.0.3"]
+    assert server.queries["A"] == before + 1
     monkeypatch.setattr(hosts_file, "HOSTS", tmp_path / "absent")
     assert await NameLookup(NamedTarget("localhost", 1)).addresses() == ["127.0.0.1"]
 
