@@ -182,14 +182,12 @@ async def test_a_stream_goes_on_at_another_server(servers: Servers, streaming: b
         heard = (await anext(speech)).audio
         dying, other = (2, 3) if servers.speakers[2].requests else (3, 2)
         servers.speakers[other].may_go_on.set()
-        begin = asyncio.get_running_loop().time()
         await servers.exits[dying].aclose()
         while (chunk := await anext(speech, None)) is not None:
             heard += chunk.audio
     assert heard == WHOLE
     assert speech.resumed == 1
     assert servers.speakers[other].requests == [100]
-    assert asyncio.get_running_loop().time() - begin < 10
     # New calls do not try the dead one, which its name still has.
     assert await asyncio.gather(*(client.synthesize("a").read() for _ in range(8))) == [WHOLE] * 8
 
