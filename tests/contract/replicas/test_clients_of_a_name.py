@@ -57,9 +57,10 @@ class Speaker(synthesis_pb2_grpc.SynthesisServiceServicer):
                             seed=7, engine="e", audio_format=request.audio_format, onset=synthesis_pb2.ONSET_TRIMMED
                         )
                     )
-                if at == 100 * (CHUNKS - 1):
-                    message.summary.CopyFrom(synthesis_pb2.SynthesisSummary())
                 yield message
+            # Also for a caller that has all sound and lost its server before this.
+            left = len(range(request.start_sample, 100 * CHUNKS, 100))
+            yield synthesis_pb2.SynthesizeResponse(chunk_index=left, summary=synthesis_pb2.SynthesisSummary())
         finally:
             self.inside -= 1
 
