@@ -109,13 +109,22 @@ async def test_every_method_refuses_a_certificate_of_another_name(service: str, 
     calls = len(stack.script.calls)
     async with open_channel(f"127.0.0.1:{running.port}", [], stranger) as channel:
         for path in paths:
-            call = channel.stream_stream(path)(iter([b""]), timeout=10)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                _ = [response async for response in call]
             unknown = path.startswith("/cosyserve.v1.Unknown/")
             expected = grpc.StatusCode.UNIMPLEMENTED if unknown else grpc.StatusCode.PERMISSION_DENIED
-            assert caught.value.code() is expected, path
+            assert await _refusal(channel, path) is expected, path
     assert len(stack.script.calls) == calls
+
+
+async def _refusal(channel: grpc.aio.Channel, path: str) -> grpc.StatusCode:
+    """Status of a call with an empty message. grpc's client has INTERNAL for a refusal that arrives
+    while it still sends: then once more.
+    """
+    while True:
+        call = channel.stream_stream(path)(iter([b""]), timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            _ = [response async for response in call]
+        if "SendMessageOperation" not in (caught.value.debug_error_string() or ""):
+            return caught.value.code()
 
 
 async def test_the_right_caller_hears_speech(stack: Secured) -> None:
