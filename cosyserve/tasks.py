@@ -1,7 +1,7 @@
 """Tasks of one event loop: change notification, and errors that no task awaits."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +31,19 @@ class Changes:
         while not (value := predicate()):
             await self._next.wait()
         return value
+
+
+async def unless_set(event: asyncio.Event, waiting: Coroutine[Any, Any, None]) -> None:
+    """Wait for `waiting`. Raises CancelledError as soon as `event` is set."""
+    tasks = asyncio.ensure_future(waiting), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    if event.is_set():
+        raise asyncio.CancelledError
+    await tasks[0]
 
 
 async def cancel_all(tasks: "Collection[asyncio.Future[Any]]") -> None:

@@ -10,14 +10,16 @@ import copy
 import secrets
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar, Unpack, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 import grpc
 
 from cosyserve import telemetry
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
+from cosyserve.client.servers import Turns
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
+from cosyserve.client.target_channel import channel_to
 from cosyserve.client.types import (
     Header,
     Mode,
@@ -29,11 +31,10 @@ from cosyserve.client.types import (
     read_voice_details,
     read_voice_line,
 )
-from cosyserve.errors import Unavailable
+from cosyserve.errors import NotFound, Unavailable
 from cosyserve.keys.presented import key_of_environment, metadata_of
 from cosyserve.rpc.calls import as_error
-from cosyserve.rpc.tls.channels import open_channel
-from cosyserve.rpc.transport import channel_options, connect
+from cosyserve.rpc.transport import connect
 from cosyserve.tls.client_tls import ClientTls
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
@@ -56,14 +57,15 @@ class AsyncClient:
     """
 
     def __init__(self, target: str, api_key: str | None = None, *, tls: ClientTls | None = None) -> None:
-        """target: host:port, or unix:/path; nothing is sent before the first call. api_key: for a
+        """target: host:port, unix:/path, or dns:///name:port, whose calls are spread over all
+        servers behind the name; nothing is sent before the first call. api_key: for a
         server that wants one; None: that of the variable COSYSERVE_API_KEY, if it is set; empty:
         none. tls: None for plaintext. Raises SettingsError for certificate files that cannot be
         used.
         """
         self.target = target
         self._key = key_of_environment() if api_key is None else api_key
-        self._channel = open_channel(target, channel_options(_MAX_MESSAGE_BYTES), tls)
+        self._channel = channel_to(target, tls, _MAX_MESSAGE_BYTES)
         self._stub = cast(
             "synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel)
         )
@@ -237,11 +239,29 @@ class AsyncClient:
 
     async def delete_voice(self, voice_id: str, timeout: float | None = 10.0) -> None:  # noqa: ASYNC109
         """Delete a voice for good."""
-        await self._ask(self._stub.DeleteVoice, pb.DeleteVoiceRequest(id=voice_id), timeout)
+        tries = 0
+
+        def delete(request: object, **how: Any) -> Awaitable[object]:
+            nonlocal tries
+            tries += 1
+            return self._stub.DeleteVoice(request, **how)  # type: ignore[arg-type]
+
+        try:
+            await self._ask(delete, pb.DeleteVoiceRequest(id=voice_id), timeout)
+        except NotFound:
+            # The server that failed before may have deleted it.
+            if tries == 1:
+                raise
 
     async def _ask(self, method: Callable[..., Awaitable[T]], request: object, timeout: float | None) -> T:  # noqa: ASYNC109
-        try:
+        """Sent to another server if one is gone or full: every method may be repeated."""
+        turns = Turns(self._channel)
+        while True:
             metadata = [*telemetry.outgoing(), *metadata_of(self._key)]
-            return await method(request, timeout=timeout, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            raise as_error(error, f"server at {self.target}") from error
+            call = method(request, timeout=timeout, metadata=metadata)
+            try:
+                return await call
+            except grpc.aio.AioRpcError as status:
+                error = as_error(status, f"server at {self.target}")
+                if not turns.away(call, error):
+                    raise error from status

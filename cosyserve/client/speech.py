@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +11,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.audio.audibility import FirstAudible
 from cosyserve.audio.encoding import Encoding
+from cosyserve.client.servers import Turns
 from cosyserve.client.types import (
     Chunk,
     Header,
@@ -26,6 +26,7 @@ from cosyserve.client.types import (
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.keys.presented import metadata_of
 from cosyserve.rpc.calls import as_error, read
+from cosyserve.tasks import unless_set
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
 _RECONNECT_SECONDS = 30.0
@@ -66,7 +67,7 @@ class Speech:
         self.summary: Summary | None = None
         """Set at the end of the iteration: without it the audio is not complete."""
         self.resumed = 0
-        """How often a lost connection was resumed."""
+        """How often a lost connection was resumed, or another server was asked."""
         self.first_byte_seconds: float | None = None
         """From the start of the call to its first audio."""
         self._begun = 0.0
@@ -86,6 +87,7 @@ class Speech:
         """When the first of these failures was seen, on the monotonic clock."""
         self._closed = asyncio.Event()
         self._call: Any = None
+        self._turns = Turns(channel)
         self._last: Summary | None = None
         self._expected_index = 0
         self._given = 0
@@ -231,7 +233,7 @@ class Speech:
         self._position = start_sample
         if isinstance(self.encoding, Encoding):
             self._position += len(audio) // self.encoding.bytes_per_sample
-        self._failures, self._lost_at = 0, None
+        self._failures, self._turns.number, self._lost_at = 0, 0, None
         return chunk
 
     @property
@@ -245,6 +247,8 @@ class Speech:
         """
         if self._closed.is_set() or not self._can_be_repeated:
             return False
+        if self._turns.possible(self._call, error):
+            return True
         if isinstance(error, Unavailable) and self._failures < self._resumptions:
             return True
         return self.header is not None and isinstance(error, Unavailable | Overloaded) and self._resume_left() > 0
@@ -263,6 +267,10 @@ class Speech:
             raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         if not self._may_resume(error):
             raise error from cause
+        if self._turns.away(self._call, error):
+            self.resumed += 1
+            self._begin_again()
+            return
         delay = error.retry_after or min(
             _BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS
         )
@@ -273,27 +281,19 @@ class Speech:
             raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         self._failures += 1
         self.resumed += 1
-        await self._unless_closed(asyncio.sleep(delay))
+        await unless_set(self._closed, asyncio.sleep(delay))
         patience = _RECONNECT_SECONDS if by_number else min(self._resume_left(), _RECONNECT_SECONDS)
         remaining = self._remaining()
         with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
             async with asyncio.timeout(patience if remaining is None else min(patience, remaining)):
-                await self._unless_closed(self._channel.channel_ready())
+                await unless_set(self._closed, self._channel.channel_ready())
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """The next step requests the missing audio."""
         if self.header is not None:
             self.request.seed = self.header.seed
             self.request.start_sample = self._position
             self.request.engine = self.header.engine
             self.request.onset = synthesis_pb2.Onset.Value(f"ONSET_{self.header.onset.upper()}")
         self._call = None
-
-    async def _unless_closed(self, waiting: Coroutine[Any, Any, None]) -> None:
-        """Wait for `waiting`. Raises CancelledError as soon as the stream is closed."""
-        tasks = asyncio.ensure_future(waiting), asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-        if self._closed.is_set():
-            raise asyncio.CancelledError
-        await tasks[0]

@@ -19,12 +19,15 @@ from cosyserve.metrics.hang_up import HangUp
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.call_record import current_record
 from cosyserve.rpc.calls import LIMIT
+from cosyserve.rpc.load.call_counts import CallCounts, caller_of
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _RETRY_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
-_WATCH = "/grpc.health.v1.Health/Watch"
+_INFO = "/cosyserve.v1.InfoService/"
+_WATCHES = ("/grpc.health.v1.Health/Watch", f"{_INFO}WatchLoad")
+"""Calls that last as long as their caller: neither traced nor waited for."""
 ERROR_DOMAIN = "cosyserve.v1"
 LEAVING = "this server is leaving"
 """Cancellation message of a call that outlasts the drain; its caller reads UNAVAILABLE."""
@@ -33,10 +36,11 @@ _FAULTS = counter(names.FAULTS)
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each handler of our own services, not health and reflection. Keeps track of the running
-    calls.
+    calls. counts: counts those that are work.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counts: CallCounts | None = None) -> None:
+        self._counts = counts or CallCounts()
         self._calls: set[asyncio.Task[Any]] = set()
         self._watches: set[asyncio.Task[Any]] = set()
         self._refusing = False
@@ -71,7 +75,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(details)
         method: str = details.method
-        if handler is not None and method == _WATCH:
+        if handler is not None and method in _WATCHES:
             return rebuilt(handler, self._counted)
         if handler is None or method.startswith("/grpc."):
             return handler
@@ -79,19 +83,27 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(_refuse)
         return rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
 
-    def _counted(
-        self, behaviour: Callable[[Any, Context], Awaitable[None]]
-    ) -> Callable[[Any, Context], Awaitable[None]]:
+    def _counted(self, behaviour: Callable[[Any, Context], Any]) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
             with member(self._watches):
-                await behaviour(request, context)
+                try:
+                    await respond(behaviour(request, context), context)
+                except CosyserveError as error:
+                    await abort(context, error)
 
         return watch
 
     def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+        is_work = not method.startswith(_INFO)
+
         async def call(request: Any, context: Context) -> Any:
-            parent = telemetry.incoming(context.invocation_metadata())
-            with telemetry.call_span(method.lstrip("/"), parent), member(self._calls):
+            metadata = context.invocation_metadata()
+            counted = self._counts.counted(caller_of(metadata)) if is_work else contextlib.nullcontext()
+            with (
+                telemetry.call_span(method.lstrip("/"), telemetry.incoming(metadata)),
+                member(self._calls),
+                counted,
+            ):
                 waited_for = hang_up.begin()
                 try:
                     if self._refusing:  # since its handler was chosen its first message was awaited

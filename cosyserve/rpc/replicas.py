@@ -1,7 +1,8 @@
 """The replicas of a stage as seen by a caller: which are serving, and which is the least busy.
 
-Each target has a channel of its own and a health watch on it, so a dead replica is known before a
-call is sent to it.
+Each address has a channel of its own and a health watch on it, so a dead replica is known before a
+call is sent to it. A target that is a name is looked up again and again: every address behind it is
+a replica.
 """
 
 import asyncio
@@ -9,11 +10,18 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cosyserve.errors import SettingsError
+from cosyserve.rpc.load.call_counts import new_caller
+from cosyserve.rpc.load.load_watch import watch_load
+from cosyserve.rpc.load.reported import Balanced, least_busy
+from cosyserve.rpc.names.followed_name import LOOK_UP_SECONDS, FollowedName
+from cosyserve.rpc.names.target import NamedTarget, named_target
 from cosyserve.rpc.tls.channels import RenewedChannel, open_channel
 from cosyserve.rpc.transport import CONNECT_SECONDS, channel_options
 from cosyserve.tasks import Changes, cancel_all
@@ -22,19 +30,28 @@ from cosyserve.tls.client_tls import ClientTls
 log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
+_LAST_CALLS_SECONDS: Final = 120.0
+"""How long calls that are not counted, such as a warm-up, may go on at a replica that is gone."""
 
 
 @dataclass(eq=False)
-class Replica:
-    """One target of a stage."""
-
+class _Place:
     target: str
     channel: grpc.aio.Channel
+
+
+@dataclass(eq=False)
+class Replica(Balanced, _Place):
+    """One address of a stage. calls: in flight from this process."""
+
     serving: bool = False
-    calls: int = 0
-    """Calls in flight from this process."""
     suspected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by a caller whose call failed: the health is then queried again."""
+    gone: bool = False
+    """Its address is no longer behind its name: calls under way go on, and no new one begins."""
+    name: FollowedName | None = None
+    """The name that it is behind, if any."""
+    watch: "asyncio.Task[None] | None" = None
 
 
 class ReplicaSet:
@@ -47,24 +64,51 @@ class ReplicaSet:
         stage: str,
         service: str,
         targets: Sequence[str],
-        max_message_bytes: int,
+        max_message_bytes: int | None,
         on_change: Callable[[], None],
         tls: ClientTls | None = None,
+        *,
+        look_up_seconds: float = LOOK_UP_SECONDS,
+        follow_load: bool = True,
     ) -> None:
-        """tls: how the stage is called; None: in plaintext. Raises SettingsError for certificate
-        files that cannot be used.
+        """targets: addresses, and names (`named_target`), which are looked up every
+        `look_up_seconds`. tls: how the stage is called; None: in plaintext. follow_load: whether
+        the replicas are asked for their load. Raises SettingsError for certificate files that
+        cannot be used, and for a target that cannot be one.
         """
-        # Replicas on one host must not share a connection pool entry of another process's channel.
-        options: list[tuple[str, Any]] = [
-            *channel_options(max_message_bytes, own_connection=True),
-            ("grpc.lb_policy_name", "round_robin"),
-        ]
         self.stage, self.tls = stage, tls
         self._service = service
         self._on_change = on_change
+        self._follow_load = follow_load
         self._changes = Changes()
-        self.replicas = [Replica(target, open_channel(target, options, tls)) for target in targets]
-        self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
+        # Replicas on one host must not share a connection pool entry of another process's channel.
+        self._options: list[tuple[str, Any]] = [
+            *channel_options(max_message_bytes, own_connection=True),
+            ("grpc.lb_policy_name", "round_robin"),
+            new_caller(),
+        ]
+        self._gone: set[Replica] = set()
+        """Those that calls still go on at."""
+        self._closing: set[asyncio.Task[None]] = set()
+        try:
+            names = [named_target(target) for target in targets]
+        except ValueError as error:
+            raise SettingsError(f"{stage}: {error}") from error
+        # By target, in their order; those of a name in the order of its addresses.
+        self._behind: list[list[Replica]] = [
+            [self._opened(target, open_channel(target, self._options, tls))] if name is None else []
+            for target, name in zip(targets, names, strict=True)
+        ]
+        self._names = [
+            asyncio.create_task(self._follow(at, name, look_up_seconds))
+            for at, name in enumerate(names)
+            if name is not None
+        ]
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """All of them; none for a name that has no address yet."""
+        return [replica for behind in self._behind for replica in behind]
 
     @property
     def serving(self) -> bool:
@@ -75,15 +119,20 @@ class ReplicaSet:
         """Those that are serving now."""
         return [replica for replica in self.replicas if replica.serving]
 
-    async def close(self) -> None:
-        await cancel_all(self._watches)
-        for replica in self.replicas:
-            await replica.channel.close()
+    async def until_serving(self) -> None:
+        """Return when a replica serves."""
+        await self._changes.wait_for(lambda: self.serving)
+
+    async def close(self, grace: float | None = None) -> None:
+        """grace: seconds for the calls in progress."""
+        watches = [replica.watch for replica in self.replicas if replica.watch is not None]
+        await cancel_all([*self._names, *watches, *self._closing])
+        for replica in [*self.replicas, *self._gone]:
+            await replica.channel.close(grace)
 
     def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
         """The least busy serving replica outside `avoid`, or None."""
-        able = [replica for replica in self.replicas if replica.serving and replica not in avoid]
-        return min(able, key=lambda replica: replica.calls, default=None)
+        return least_busy([replica for replica in self.replicas if replica.serving and replica not in avoid])
 
     async def wait(self, seconds: float, avoid: Collection[Replica] = ()) -> Replica | None:
         """As `pick`, but wait up to `seconds` for a replica to come up."""
@@ -102,11 +151,21 @@ class ReplicaSet:
     @contextlib.contextmanager
     def busy(self, replica: Replica) -> Iterator[None]:
         """Count a call while the block runs."""
-        replica.calls += 1
+        self.begins(replica)
         try:
             yield
         finally:
-            replica.calls -= 1
+            self.ends(replica)
+
+    def begins(self, replica: Replica) -> None:
+        """Count a call until it `ends`."""
+        replica.calls += 1
+        replica.begun += 1
+
+    def ends(self, replica: Replica) -> None:
+        """A call that was counted is over."""
+        replica.calls -= 1
+        self._close_if_unused(replica)
 
     def set_serving(self, replica: Replica, *, serving: bool) -> None:
         """What its health says."""
@@ -114,16 +173,66 @@ class ReplicaSet:
             return
         replica.serving = serving
         log.info("%s at %s is %s", self.stage, replica.target, "serving" if serving else "not serving")
+        if not serving and replica.name is not None:
+            replica.name.soon()
         self._changes.notify()
         self._on_change()
+
+    async def _follow(self, at: int, name: NamedTarget, seconds: float) -> None:
+        followed = FollowedName(name, lambda targets: self._take(at, name, followed, targets), seconds)
+        await followed.run()
+
+    def _take(self, at: int, name: NamedTarget, followed: FollowedName, targets: list[str]) -> None:
+        """The name now has these addresses."""
+        before = {replica.target: replica for replica in self._behind[at]}
+        self._behind[at] = [
+            before.pop(target)
+            if target in before
+            else self._opened(target, self._channel_behind(target, name), followed)
+            for target in targets
+        ]
+        for replica in before.values():
+            log.info("%s at %s is gone from %s", self.stage, replica.target, name.authority)
+            replica.gone, replica.name = True, None
+            self._gone.add(replica)
+            if replica.watch is not None:
+                replica.watch.cancel()
+            self.set_serving(replica, serving=False)
+            self._close_if_unused(replica)
+
+    def _channel_behind(self, target: str, name: NamedTarget) -> grpc.aio.Channel:
+        """A channel to one address of a name, which its certificate is for."""
+        # A proxy is meant for names, and knows nothing of these addresses.
+        options = [*self._options, ("grpc.enable_http_proxy", 0)]
+        if self.tls is None:
+            options.append(("grpc.default_authority", name.authority))
+        return open_channel(target, options, self.tls, name.host)
+
+    def _opened(self, target: str, channel: grpc.aio.Channel, name: FollowedName | None = None) -> Replica:
+        replica = Replica(target, channel, name=name)
+        replica.watch = asyncio.create_task(self._watch(replica))
+        return replica
+
+    def _close_if_unused(self, replica: Replica) -> None:
+        if replica in self._gone and not replica.calls:
+            self._gone.discard(replica)
+            closing = asyncio.create_task(replica.channel.close(_LAST_CALLS_SECONDS))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def _watch(self, replica: Replica) -> None:
         stub = health_pb2_grpc.HealthStub(replica.channel)
         request = health_pb2.HealthCheckRequest(service=self._service)
+        load = partial(watch_load, replica.channel, replica) if self._follow_load else None
         while True:
             replica.suspected.clear()
             watch = _HealthWatch(self, replica, stub.Watch(request, wait_for_ready=True))  # type: ignore[attr-defined]
-            if await watch.until_over() == "renewed":
+            reports = [asyncio.create_task(load(len(self.replicas)))] if load is not None else []
+            try:
+                why = await watch.until_over()
+            finally:
+                await cancel_all(reports)
+            if why == "renewed":
                 continue
             self.set_serving(replica, serving=False)
             # The channel itself reconnects; this only limits how often a peer that refuses the
@@ -167,5 +276,7 @@ class _HealthWatch:
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in self._call:
                 self._answered = True
+                if self._replica.gone:
+                    return
                 serving = response.status == health_pb2.HealthCheckResponse.SERVING
                 self._replicas.set_serving(self._replica, serving=serving)

@@ -28,6 +28,7 @@ from cosyserve.rpc.counted_calls import CountedCalls
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
+from cosyserve.rpc.load.call_counts import CallCounts
 from cosyserve.rpc.method_table import Handlers
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import NAME as INFO
@@ -61,10 +62,16 @@ class Service:
     """A running service: where it listens, its method table and its health."""
 
     def __init__(
-        self, names: list[str], port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Sequence[str]
+        self,
+        names: list[str],
+        port: int,
+        handlers: Handlers,
+        checks: health.aio.HealthServicer,
+        peers: Sequence[str],
+        calls: CallCounts,
     ) -> None:
         """Create it inside the event loop that serves. peers: networks whose hosts may start a
-        warm-up.
+        warm-up. calls: the calls in progress, which it reports as its load.
         """
         self.name = names[0]
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
@@ -72,7 +79,7 @@ class Service:
         """It, and further services that `load` adds: reflection lists them; their health is its."""
         self.port = port
         self.handlers = handlers
-        self.info = InfoServicer(self.name, peers)
+        self.info = InfoServicer(self.name, peers, calls)
         """Servicer of InfoService; `load` sets its facts."""
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Set with the reason if the service cannot continue."""
@@ -127,7 +134,8 @@ async def running(
     orchestrator are counted.
     """
     options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
-    edge = EdgeInterceptor()
+    counts = CallCounts()
+    edge = EdgeInterceptor(counts)
     first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
     callers = [AllowedCallers(settings.tls_client_names)] if settings.tls_client_names else []
     gates = [gate] if gate else []
@@ -138,7 +146,7 @@ async def running(
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable(lambda: (*service.names, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = listen(server, settings)
-    service = Service([name], port, handlers, checks, settings.warm_up_from)
+    service = Service([name], port, handlers, checks, settings.warm_up_from, counts)
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
     probes = HealthPort(service.published_health)

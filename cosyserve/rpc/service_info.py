@@ -5,7 +5,7 @@ every service. Fields as in info.proto.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -16,7 +16,8 @@ from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_load import Load
 from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
-from cosyserve.errors import Overloaded, Unavailable
+from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
+from cosyserve.rpc.load.call_counts import CallCounts, caller_of
 from cosyserve.rpc.peers import require_peer
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 
@@ -29,6 +30,8 @@ class ServiceFacts:
     rung: str = ""
     refused: tuple[Refusal, ...] = ()
     buckets: tuple[int, ...] = ()
+    capacity: int = 0
+    """Calls that are served at once by the settings; 0: not known."""
     limits: dict[str, float] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
 
@@ -74,15 +77,21 @@ Admitted = Callable[[], tuple[int, int]]
 """Requests that are admitted at once now, and those running."""
 _LOADING = "this service is still loading; wait until its health is SERVING"
 _RETRY_SECONDS = 1.0
+_REPORT_SECONDS = 0.2
+"""Between two reports of the load to one caller, unless it asks for another interval."""
+_REPORT_SECONDS_EACH = 0.01
+"""The same for each caller that watches, so that all of them get 100 reports a second."""
+_LONGEST_REPORT_MILLISECONDS = 60_000
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
     """service: full name of the main service of this process. peers: networks whose hosts may start
-    a warm-up, besides this host.
+    a warm-up, besides this host. calls: the calls in progress.
     """
 
-    def __init__(self, service: str, peers: Sequence[str]) -> None:
-        self._peers = peers
+    def __init__(self, service: str, peers: Sequence[str], calls: CallCounts) -> None:
+        self._peers, self._calls = peers, calls
+        self._load_watchers = 0
         self._admit: Admit = contextlib.nullcontext
         self._service, self._began = service, time.monotonic()
         self._facts = ServiceFacts()
@@ -141,6 +150,42 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         finally:
             self._warming = False
         return info_pb2.WarmUpResponse(milliseconds=(time.monotonic() - began) * 1000)
+
+    async def WatchLoad(
+        self, request: info_pb2.WatchLoadRequest, context: Context
+    ) -> AsyncIterator[info_pb2.WatchLoadResponse]:
+        """Reports the load when it has changed. Raises InvalidRequest for an interval out of
+        range.
+        """
+        milliseconds = request.min_interval_milliseconds
+        if not 0 <= milliseconds <= _LONGEST_REPORT_MILLISECONDS:
+            raise InvalidRequest(
+                f"min_interval_milliseconds is {milliseconds}, allowed are 0 to {_LONGEST_REPORT_MILLISECONDS}"
+            )
+        caller, last = caller_of(context.invocation_metadata()), None
+        self._watching(1)
+        try:
+            while True:
+                news = info_pb2.WatchLoadResponse(
+                    other_calls=self._calls.others_than(caller),
+                    capacity=self._facts.capacity,
+                    callers=self._load_watchers,
+                )
+                if news == last:
+                    await self._calls.changes.wait()
+                    continue
+                yield news
+                last = news
+                await asyncio.sleep(
+                    max(milliseconds / 1000 or _REPORT_SECONDS, _REPORT_SECONDS_EACH * self._load_watchers)
+                )
+        finally:
+            self._watching(-1)
+
+    def _watching(self, change: int) -> None:
+        """The others get a report of how many they are."""
+        self._load_watchers += change
+        self._calls.changes.notify()
 
     def _info(self) -> info_pb2.ServiceInfo:
         facts = self._facts

@@ -14,6 +14,55 @@ import typing
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class WatchLoadRequest(google.protobuf.message.Message):
+    """How often the load is to be reported."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MIN_INTERVAL_MILLISECONDS_FIELD_NUMBER: builtins.int
+    min_interval_milliseconds: builtins.int
+    """Least milliseconds between two responses, 0 to 60000; 0: 200. With many callers the service
+    leaves more.
+    """
+    def __init__(
+        self,
+        *,
+        min_interval_milliseconds: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["min_interval_milliseconds", b"min_interval_milliseconds"]) -> None: ...
+
+global___WatchLoadRequest = WatchLoadRequest
+
+@typing.final
+class WatchLoadResponse(google.protobuf.message.Message):
+    """The load of a service at one moment."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OTHER_CALLS_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    CALLERS_FIELD_NUMBER: builtins.int
+    other_calls: builtins.int
+    """Calls in progress from other callers than this one, at least 0. Calls of InfoService do not
+    count. The calls of this caller are those with the same first word of the user agent, if it
+    begins with "cosyserve-caller/".
+    """
+    capacity: builtins.int
+    """Calls that the service serves at once by its settings, at least 1; 0: unknown."""
+    callers: builtins.int
+    """Processes that watch the load now, this one among them, at least 1."""
+    def __init__(
+        self,
+        *,
+        other_calls: builtins.int = ...,
+        capacity: builtins.int = ...,
+        callers: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["callers", b"callers", "capacity", b"capacity", "other_calls", b"other_calls"]) -> None: ...
+
+global___WatchLoadResponse = WatchLoadResponse
+
+@typing.final
 class GetInfoRequest(google.protobuf.message.Message):
     """It has no fields."""
 

@@ -46,6 +46,11 @@ class InfoServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_info__pb2.WarmUpRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_info__pb2.WarmUpResponse.FromString,
                 _registered_method=True)
+        self.WatchLoad = channel.unary_stream(
+                '/cosyserve.v1.InfoService/WatchLoad',
+                request_serializer=cosyserve_dot_v1_dot_info__pb2.WatchLoadRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_info__pb2.WatchLoadResponse.FromString,
+                _registered_method=True)
 
 
 class InfoServiceServicer(object):
@@ -73,6 +78,15 @@ class InfoServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchLoad(self, request, context):
+        """The calls in progress here: at once, and again after each change, until the caller hangs up. A
+        caller of several replicas chooses the least busy one by it. A service of an earlier release
+        answers UNIMPLEMENTED; an interval out of range: INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InfoServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -85,6 +99,11 @@ def add_InfoServiceServicer_to_server(servicer, server):
                     servicer.WarmUp,
                     request_deserializer=cosyserve_dot_v1_dot_info__pb2.WarmUpRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_info__pb2.WarmUpResponse.SerializeToString,
+            ),
+            'WatchLoad': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchLoad,
+                    request_deserializer=cosyserve_dot_v1_dot_info__pb2.WatchLoadRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_info__pb2.WatchLoadResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -143,6 +162,33 @@ class InfoService(object):
             '/cosyserve.v1.InfoService/WarmUp',
             cosyserve_dot_v1_dot_info__pb2.WarmUpRequest.SerializeToString,
             cosyserve_dot_v1_dot_info__pb2.WarmUpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchLoad(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cosyserve.v1.InfoService/WatchLoad',
+            cosyserve_dot_v1_dot_info__pb2.WatchLoadRequest.SerializeToString,
+            cosyserve_dot_v1_dot_info__pb2.WatchLoadResponse.FromString,
             options,
             channel_credentials,
             insecure,

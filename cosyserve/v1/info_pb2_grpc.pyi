@@ -43,6 +43,15 @@ class InfoServiceStub:
     UNAVAILABLE; an engine that fails answers with the status that a request would get.
     """
 
+    WatchLoad: grpc.UnaryStreamMultiCallable[
+        cosyserve.v1.info_pb2.WatchLoadRequest,
+        cosyserve.v1.info_pb2.WatchLoadResponse,
+    ]
+    """The calls in progress here: at once, and again after each change, until the caller hangs up. A
+    caller of several replicas chooses the least busy one by it. A service of an earlier release
+    answers UNIMPLEMENTED; an interval out of range: INVALID_ARGUMENT.
+    """
+
 class InfoServiceAsyncStub:
     """Describes a service and whether it is warm, for operators and deployment tools. Each service
     offers it on its port as soon as it listens. It contains no secrets and no paths.
@@ -66,6 +75,15 @@ class InfoServiceAsyncStub:
     with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network
     of its setting WARM_UP_FROM: PERMISSION_DENIED. A service that is still loading answers
     UNAVAILABLE; an engine that fails answers with the status that a request would get.
+    """
+
+    WatchLoad: grpc.aio.UnaryStreamMultiCallable[
+        cosyserve.v1.info_pb2.WatchLoadRequest,
+        cosyserve.v1.info_pb2.WatchLoadResponse,
+    ]
+    """The calls in progress here: at once, and again after each change, until the caller hangs up. A
+    caller of several replicas chooses the least busy one by it. A service of an earlier release
+    answers UNIMPLEMENTED; an interval out of range: INVALID_ARGUMENT.
     """
 
 class InfoServiceServicer(metaclass=abc.ABCMeta):
@@ -95,6 +113,17 @@ class InfoServiceServicer(metaclass=abc.ABCMeta):
         with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network
         of its setting WARM_UP_FROM: PERMISSION_DENIED. A service that is still loading answers
         UNAVAILABLE; an engine that fails answers with the status that a request would get.
+        """
+
+    @abc.abstractmethod
+    def WatchLoad(
+        self,
+        request: cosyserve.v1.info_pb2.WatchLoadRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.info_pb2.WatchLoadResponse], collections.abc.AsyncIterator[cosyserve.v1.info_pb2.WatchLoadResponse]]:
+        """The calls in progress here: at once, and again after each change, until the caller hangs up. A
+        caller of several replicas chooses the least busy one by it. A service of an earlier release
+        answers UNIMPLEMENTED; an interval out of range: INVALID_ARGUMENT.
         """
 
 def add_InfoServiceServicer_to_server(servicer: InfoServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -6,8 +6,7 @@ import grpc
 from fastapi import APIRouter, FastAPI, Request, Response
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.rpc.tls.channels import open_channel
-from cosyserve.rpc.transport import channel_options
+from cosyserve.client.target_channel import channel_to
 from cosyserve.tls.client_tls import ClientTls
 
 router = APIRouter(include_in_schema=False)
@@ -15,10 +14,12 @@ _SECONDS = 2.0
 
 
 class SpeechServiceHealth:
-    """The health of the public gRPC service at `target`, asked over a connection of its own."""
+    """The health of the public gRPC service at `target`, asked over a connection of its own; of
+    several servers behind a name, that of one that serves, if there is one.
+    """
 
     def __init__(self, target: str, tls: ClientTls | None = None) -> None:
-        self._channel = open_channel(target, channel_options(own_connection=True), tls)
+        self._channel = channel_to(target, tls, own_connection=True)
         self._stub = health_pb2_grpc.HealthStub(self._channel)
 
     async def state(self) -> str:

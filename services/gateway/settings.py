@@ -16,7 +16,9 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
     """All settings of the gateway."""
 
     orchestrator: str
-    """Address of the public gRPC service: host:port or any gRPC target such as dns:///name:port."""
+    """Address of the public gRPC service: host:port, dns:///name:port, whose calls are spread over
+    all servers behind the name, or another gRPC target.
+    """
     listen: str = "127.0.0.1:8080"
     """host:port to listen on; port 0 takes a free one."""
     insecure: bool = False

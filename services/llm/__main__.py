@@ -69,6 +69,7 @@ def facts(settings: LlmSettings, footing: LoadedEngine[Backend]) -> ServiceFacts
         buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences)
         if footing.rung == FUSED
         else (),
+        capacity=settings.max_sequences,
         limits=limits_of(settings, *names),
         libraries=libraries("torch", "triton", "tensorrt_llm", *TENSORRT, "vllm"),
     )

@@ -62,6 +62,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             settings.max_message_bytes,
             on_change,
             settings.calls,
+            look_up_seconds=settings.look_up_seconds,
         )
         for stage, name in (("frontend", "FrontendService"), ("llm", "LlmService"), ("token2wav", "Token2WavService"))
     ]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cosyserve.rpc.names.followed_name import LEAST_SECONDS
 from cosyserve.settings import require_range
 from cosyserve.tls.settings import CallingTlsSettings
 from services.orchestrator.access.access_settings import AccessSettings
@@ -9,6 +10,7 @@ from services.orchestrator.access.access_settings import AccessSettings
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
 ADAPTIVE_LIMITS = ("auto", "on", "off")
+_MOST_LOOK_UP_SECONDS = 60
 _LEAST_WAITING_CHARACTERS = 1_000
 """Text waits until its sentence is complete, and a sentence without an end is cut after 400
 characters; with less room it would wait for ever.
@@ -20,13 +22,18 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings):
     """All settings of the orchestrator."""
 
     frontend: tuple[str, ...]
-    """Addresses of the frontend replicas, comma separated: host:port or any gRPC target such as
-    dns:///name:port.
+    """Addresses of the frontend replicas, comma separated: address:port, or a name as name:port or
+    dns:///name:port (dns://server/name:port asks that DNS server), each of whose addresses is a
+    replica; or another gRPC target, which is one replica.
     """
     llm: tuple[str, ...]
     """Addresses of the LLM replicas, as for the frontend."""
     token2wav: tuple[str, ...]
     """Addresses of the token2wav replicas, as for the frontend."""
+    look_up_seconds: float = 1.0
+    """Seconds between two look-ups of a name, 0.5 to 60: a new replica is in use about a second
+    after the look-up that finds it.
+    """
     max_message_bytes: int = 22 * 1024 * 1024
     """Bytes: room for two recordings of 10 MiB, the one to convert and the prompt."""
     max_connections: int = 256
@@ -114,6 +121,8 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings):
             raise ValueError(f"ADAPTIVE_LIMIT is {self.adaptive_limit!r}, allowed: {', '.join(ADAPTIVE_LIMITS)}")
         waiting, at_least = ["max_waiting_characters"], "{NAME} is {value}, allowed are at least {least}"
         require_range(self, waiting, at_least, least=_LEAST_WAITING_CHARACTERS)
+        look_up, allowed = ["look_up_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"
+        require_range(self, look_up, allowed, least=LEAST_SECONDS, most=_MOST_LOOK_UP_SECONDS)
         idle, between = ["idle_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"
         require_range(self, idle, between, least=1, most=LONGEST_IDLE_SECONDS)
         require_range(self, ("warm_voices", "recovery_seconds"), "{NAME} must not be negative, got {value}", least=0)

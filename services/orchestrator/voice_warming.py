@@ -58,7 +58,8 @@ class VoiceWarming:
         for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
             try:
                 conditioning = condition(await self._voices.voice(name))
-                if conditioning.key:
+                # Its address may have gone from its name meanwhile.
+                if conditioning.key and replica in self._decoders.replicas.serving_replicas():
                     await self._decoders.warm(replica, conditioning)
             except NotFound:
                 # There may be no default voice, and any other may have been deleted meanwhile.

@@ -157,6 +157,7 @@ def facts(settings: Token2WavSettings, footing: LoadedEngine[Backend]) -> Servic
         rung=footing.rung,
         refused=footing.refused,
         buckets=footing.engine.buckets,
+        capacity=settings.max_streams,
         limits=limits_of(settings, *names, "max_message_bytes"),
         libraries=libraries("torch", "triton", *TENSORRT, "onnxruntime", "onnxruntime-gpu"),
     )

@@ -4,14 +4,12 @@ that names a path of the machine.
 
 import asyncio
 import json
-import socket
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import grpc
 import pytest
 
-from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service, running
 from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc
@@ -20,7 +18,6 @@ from services.frontend.settings import FrontendSettings
 from services.llm import __main__ as llm
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
 from tests.stacks.calls import refusal, refused, until
 from tests.stacks.in_process import until_serving
@@ -177,32 +174,6 @@ async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer(monkeypa
         may_answer.set()
         assert [[one.rung for one in answer.stages] for answer in await asyncio.gather(*others)] == [["answer 1"]] * 2
         assert [one.rung for one in (await info(channel)).stages] == ["answer 2"]
-
-
-async def test_each_process_behind_one_name_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = settings(backend="fake", drain_seconds=0, listen="127.0.0.1:0", max_sequences=3)
-    async with running(llm.NAME, first, llm.loader(first)) as one:
-        second = settings(backend="fake", drain_seconds=0, listen=f"127.0.0.2:{one.port}", max_sequences=4)
-        async with running(llm.NAME, second, llm.loader(second)):
-            replicas = ReplicaSet("llm", llm.NAME, [f"dns:///localhost:{one.port}"], 1 << 20, lambda: None)
-            both = [
-                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", one.port)) for number in (1, 2, 3)
-            ]
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", AsyncMock(return_value=both))
-            told, silent = await StageInfo([replicas]).ask()
-            assert await replicas.wait(20) is not None
-            await StageInfo([replicas]).warm_up()
-            await replicas.close()
-    assert sorted(said.limits["max_sequences"] for said in told) == [3, 4]
-    assert silent == ["llm: UNAVAILABLE"]
-
-
-async def test_a_process_with_addresses_of_two_kinds_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    six = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", (host, 1, 0, 0)) for host in ("fd00::2", "fd00::1")]
-    four = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 1)) for host in ("10.0.0.1", "10.0.0.2")]
-    for found, told in ((six + four, ["[fd00::1]:1", "[fd00::2]:1"]), (four + six, ["10.0.0.1:1", "10.0.0.2:1"])):
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", AsyncMock(return_value=found))
-        assert await addresses("dns:///name:1") == told
 
 
 def test_the_command_shows_it_to_people(endpoint: str) -> None:

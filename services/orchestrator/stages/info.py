@@ -1,14 +1,8 @@
-"""GetInfo and WarmUp of all replicas of the stages.
-
-A target may be a name with several addresses, such as a headless service: calls are spread over its
-processes, and here each one is asked by itself.
-"""
+"""GetInfo and WarmUp of all replicas of the stages."""
 
 import asyncio
-import contextlib
 import math
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar, cast
 
 import grpc
@@ -16,10 +10,7 @@ import grpc
 from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.calls import as_error
-from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.rpc.tls.channels import open_channel
-from cosyserve.rpc.transport import channel_options
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.orchestrator.load_control.adaptive_limit import StageLoad
 
@@ -29,6 +20,7 @@ MOST_SILENT_ROUNDS = 30
 """A serving replica that does not answer keeps its last load for so many rounds in a row: it may be
 too busy to answer.
 """
+_NO_REPLICA = grpc.StatusCode.UNAVAILABLE
 T = TypeVar("T")
 
 
@@ -62,6 +54,8 @@ class StageInfo:
                 silent.append(f"{stage.stage}: {answer.code().name}")
             else:
                 infos.append(answer.info)
+        # Of a name that has no address yet there is no replica to ask.
+        silent += [f"{stage.stage}: {_NO_REPLICA.name}" for stage in self._stages if not stage.replicas]
         return infos, silent
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
@@ -92,7 +86,7 @@ class StageInfo:
         )
         warm = {stage for stage, _, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
         for stage, _, answer in answers:
-            # A process that is still loading, one of several behind a name, warms up by itself.
+            # A process that has just gone or is still loading warms up by itself.
             if isinstance(answer, grpc.aio.AioRpcError) and not (
                 stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE
             ):
@@ -107,17 +101,15 @@ class StageInfo:
             except grpc.aio.AioRpcError as error:
                 return error
 
-        async def each(stage: ReplicaSet, replica: Replica) -> list[StageReply[T]]:
-            async with channels_to(replica, stage.tls) as channels:
-                answers = zip(channels, await asyncio.gather(*map(one, channels.values())), strict=True)
-                return [StageReply(stage, address, answer) for address, answer in answers]
-
         pairs = [
             (stage, replica)
             for stage in self._stages
             for replica in (stage.serving_replicas() if serving else stage.replicas)
         ]
-        return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
+        answers = await asyncio.gather(*(one(replica.channel) for _, replica in pairs))
+        return [
+            StageReply(stage, replica.target, answer) for (stage, replica), answer in zip(pairs, answers, strict=True)
+        ]
 
 
 def _get_info(stub: "info_pb2_grpc.InfoServiceAsyncStub") -> Awaitable[info_pb2.GetInfoResponse]:
@@ -136,41 +128,3 @@ def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
     if not info.HasField("load") or not 0 < info.load.real_time_factor < math.inf:
         return None
     return Load(info.load.real_time_factor, info.load.pieces, info.load.late_pieces)
-
-
-@contextlib.asynccontextmanager
-async def channels_to(replica: Replica, tls: ClientTls | None) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
-    """A channel to each address of the target; the channel of the replica if there is only one.
-    tls: how the stage is called.
-    """
-    found_addresses = await addresses(replica.target)
-    if len(found_addresses) < 2:
-        yield {(found_addresses or [replica.target])[0]: replica.channel}
-        return
-    # A certificate is for the name of the target, not for its addresses.
-    host = _host_and_port(replica.target)[0]
-    async with contextlib.AsyncExitStack() as held:
-        yield {
-            address: await held.enter_async_context(open_channel(address, channel_options(), tls, host))
-            for address in found_addresses
-        }
-
-
-async def addresses(target: str) -> list[str]:
-    """host:port of each address of host:port or dns:///host:port, all of the address family that is
-    listed first: a process with an IPv4 and an IPv6 address is one process. Empty if the name
-    cannot be resolved.
-    """
-    host, port = _host_and_port(target)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            result = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError):
-        return []
-    kind, hosts = result[0][0], {entry[4][0] for entry in result if entry[0] is result[0][0]}
-    return sorted(f"[{host}]:{port}" if kind is socket.AF_INET6 else f"{host}:{port}" for host in hosts)
-
-
-def _host_and_port(target: str) -> tuple[str, str]:
-    host, _, port = target.removeprefix("dns:///").rpartition(":")
-    return host.strip("[]"), port

@@ -43,7 +43,7 @@ async def stage(*tellers: Telling) -> AsyncIterator[tuple[StageInfo, list[Replic
         for teller in tellers:
             target = await exits.enter_async_context(listening(info_pb2_grpc.add_InfoServiceServicer_to_server, teller))
             replicas.append(Replica(target, await exits.enter_async_context(grpc.aio.insecure_channel(target))))
-        found: Any = SimpleNamespace(stage="token2wav", tls=None, serving_replicas=lambda: list(replicas))
+        found: Any = SimpleNamespace(stage="token2wav", serving_replicas=lambda: list(replicas))
         yield StageInfo([found]), replicas
 
 

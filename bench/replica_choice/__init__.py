@@ -1,0 +1,1 @@
+"""How evenly several orchestrators spread their calls over the replicas of a stage."""
