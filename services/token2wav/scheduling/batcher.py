@@ -111,7 +111,8 @@ class Batcher:
         that is over.
         """
         with self._changed:
-            slot.tokens, now = np.concatenate([slot.tokens, tokens]), self._clock.now()
+            slot.append(tokens)
+            now = self._clock.now()
             if slot.tokens_at is not None:
                 self._pace.add(len(tokens), now - slot.tokens_at)
             slot.tokens_at = now
@@ -120,7 +121,7 @@ class Batcher:
     def finish(self, slot: StreamSlot) -> None:
         """Declare the stream's tokens complete."""
         with self._changed:
-            slot.finished = True
+            slot.finish()
             self._changed.notify()
 
     def taken(self, slot: StreamSlot) -> None:

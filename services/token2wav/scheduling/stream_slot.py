@@ -2,7 +2,6 @@
 hops wait for the reader, and when its player runs dry.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, S
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
+from services.token2wav.scheduling.hop_timings import HopTimings, hold_timings
 
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state of its voice's prompt was cached when the
@@ -64,19 +64,6 @@ must not block.
 """
 
 
-def decode_timings(hop: int, decoded: Decoded) -> list[Timing]:
-    """The time spans of flow and vocoder in one step of hop number `hop`."""
-    flow = Timing("token2wav.flow", *decoded.flow_ns, {"hop": hop, "tokens": decoded.tokens, "frames": decoded.frames})
-    if decoded.vocoder_ns is None:
-        return [flow]
-    attributes: dict[str, int | float | str] = {
-        "hop": hop,
-        "frames": decoded.frames,
-        "samples": int(decoded.samples.size),
-    }
-    return [flow, Timing("token2wav.vocoder", *decoded.vocoder_ns, attributes)]
-
-
 LEAST_SECONDS = 0.25
 """Minimum time that an engine needs between the moment when a hop can begin and the moment when its
 player runs dry. With less time, the tokens or the reader were late, not the engine.
@@ -85,8 +72,6 @@ FIRST_SOUND_SECONDS = 0.5
 """Time that a stream without audio may wait before it counts as late as a player that has run
 dry.
 """
-_REPORTED_SECONDS = 0.001
-"""Waits that are longer get a span of their own."""
 
 
 @dataclass(eq=False)
@@ -163,6 +148,8 @@ class StreamSlot:
     """Share of the time of steps without audio for any stream; it is added to the cost of speech
     once this stream gives audio.
     """
+    timings: HopTimings = field(default_factory=HopTimings)
+    """When the hops were computed, and what they waited for."""
     last_step: int = 0
     """Number of the last step in which this stream took part."""
     decoded_parts: list[Decoded] = field(default_factory=list)
@@ -235,6 +222,20 @@ class StreamSlot:
             else None
         )
 
+    def append(self, tokens: NDArray[np.int64]) -> None:
+        """Add generated tokens; notes the time if they complete the next hop."""
+        self._change_tokens(np.concatenate([self.tokens, tokens]), finished=self.finished)
+
+    def finish(self) -> None:
+        """No tokens follow, which may complete the last hop."""
+        self._change_tokens(self.tokens, finished=True)
+
+    def _change_tokens(self, tokens: NDArray[np.int64], *, finished: bool) -> None:
+        missed = self.missing_tokens() > 0
+        self.tokens, self.finished = tokens, finished
+        if missed and self.missing_tokens() <= 0:
+            self.timings.tokens_complete()
+
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
         can be computed.
@@ -254,7 +255,7 @@ class StreamSlot:
             return False
         parts, self.decoded_parts, self.decoding = self.decoded_parts, [], False
         samples = np.concatenate([part.samples for part in parts])
-        timings = [timing for part in parts for timing in decode_timings(self.hop.index, part)]
+        timings = self.timings.of(self.hop.index, parts)
         if self.hop.index == 0 and self.state is not None and self.state.prompt_cached is not None:
             timings[0].attributes[PROMPT_CACHED] = self.state.prompt_cached
         finished = HopAudio(self.hop, samples, timings)
@@ -279,9 +280,7 @@ class StreamSlot:
         held = self.held
         assert held is not None  # noqa: S101
         self.held, self.held_hops, self.held_seconds, self.unread_hops = None, 0, 0.0, self.unread_hops + 1
-        if (waited := now - self.held_since) > _REPORTED_SECONDS:
-            end = time.time_ns()
-            held.timings.append(Timing("token2wav.hold", end - int(1e9 * waited), end, {"hop": held.hop.index}))
+        held.timings.extend(hold_timings(held.hop.index, now - self.held_since))
         self._samples_before_held += held.samples.size
         new = min(held.samples.size, self._samples_before_held - self.sentence.start_sample)
         if new > 0:
