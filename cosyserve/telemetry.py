@@ -10,12 +10,14 @@ import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 
 from cosyserve.errors import CosyserveError
+from cosyserve.settings import TRACE_FILE
 
 
 @dataclass(frozen=True)
@@ -43,22 +45,32 @@ meter = metrics.get_meter("cosyserve")
 
 def configure(service: str) -> None:
     """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the
-    environment; without one do nothing.
+    environment, spans also into the file that COSYSERVE_TRACE_FILE names; without one do nothing.
+    Raises SettingsError if the file cannot be written.
     """
-    if any(map(os.environ.get, ENDPOINT_VARIABLES)):
+    if any(map(os.environ.get, (*ENDPOINT_VARIABLES, TRACE_FILE))):
         _export_spans(service)
     if any(map(os.environ.get, METRICS_VARIABLES)):
         _export_metrics(service)
 
 
 def _export_spans(service: str) -> None:
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+    exporters: list[SpanExporter] = []
+    if any(map(os.environ.get, ENDPOINT_VARIABLES)):
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        exporters.append(OTLPSpanExporter())
+    if path := os.environ.get(TRACE_FILE):
+        from cosyserve.traces.file_export import FileSpanExporter
+
+        exporters.append(FileSpanExporter(Path(path)))
     provider = TracerProvider(resource=Resource.create({"service.name": service, "service.namespace": "cosyserve"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=500))
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=500))
     trace.set_tracer_provider(provider)
 
 
