@@ -18,7 +18,7 @@ TERMS = ("admission", "frontend", "llm", "token2wav", "held")
 _OF_ITSELF = ("admission", "held")
 """Terms in which the orchestrator waits for no answer: they explain themselves."""
 _GATEWAY, _SESSIONS = "gateway ", ("gateway WEBSOCKET", "gateway WYOMING")
-"""Spans of the gateway begin so. That of a session holds many requests, and is the start of none."""
+"""Spans of the gateway begin so. That of a session holds many requests, and starts none."""
 _SPEAKING = (
     "SynthesisService/Synthesize",
     "SynthesisService/StreamingSynthesize",
@@ -33,8 +33,8 @@ _SPEAKING = (
 
 @dataclass(frozen=True)
 class Term:
-    """One term of a first sound. work: the spans of the stages inside it, by their start. way: times
-    in which a call or an answer was on the way.
+    """One term of a first sound. work: the spans of the stages inside it, by their start. way:
+    when a call or an answer was on the way.
     """
 
     name: str
