@@ -100,11 +100,17 @@ class FailedPrecondition(CosyserveError):
 
 
 class Overloaded(CosyserveError):
+    """limit: which one refuses, as the metrics name it (`cosyserve.metrics.names.LIMITS`)."""
+
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def __init__(self, message: str, *, retry_after: float | None = None, limit: str = "streams") -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.limit = limit
 
 
 class LimitReached(Overloaded):
-    """A limit of the caller's API key; `google.rpc.ErrorInfo` has its reason."""
+    """A limit of the caller's API key; `google.rpc.ErrorInfo` has its reason, and which limit."""
 
     reason = "KEY_LIMIT"
 

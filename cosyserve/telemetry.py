@@ -1,4 +1,4 @@
-"""Traces and metrics, off unless an OTLP endpoint is set. A trace is one request across all
+"""Traces, off unless an OTLP endpoint is set, and metrics. A trace is one request across all
 services.
 
 The W3C context travels in gRPC metadata. Engines know nothing of tracing: they hand out `Timing`s,
@@ -17,6 +17,7 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 
 from cosyserve.errors import CosyserveError
+from cosyserve.metrics import provider
 from cosyserve.settings import TRACE_FILE
 
 
@@ -35,26 +36,25 @@ class Timing:
 
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-METRICS_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 tracer = trace.get_tracer("cosyserve")
-meter = metrics.get_meter("cosyserve")
-"""Modules create their counters with it when they are loaded; the counters record nothing unless
-`configure` found an endpoint.
-"""
 
 
-def configure(service: str) -> None:
-    """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the
-    environment, spans also into the file that COSYSERVE_TRACE_FILE names; without one do nothing.
-    Raises SettingsError if the file cannot be written.
+def configure(service: str, *, scraped: bool = False) -> None:
+    """Export the spans of this process by OTLP/gRPC to the endpoint set in the environment and into
+    the file that COSYSERVE_TRACE_FILE names, as far as they are set, and its metrics to the
+    endpoint and to whoever scrapes them. service: as the exports name it. scraped: whether a port
+    serves the metrics. Raises SettingsError if the file cannot be written.
+
+    Which requests are traced is decided where their trace begins (OTEL_TRACES_SAMPLER); the other
+    services follow.
     """
+    resource = {"service.name": service, "service.namespace": "cosyserve"}
     if any(map(os.environ.get, (*ENDPOINT_VARIABLES, TRACE_FILE))):
-        _export_spans(service)
-    if any(map(os.environ.get, METRICS_VARIABLES)):
-        _export_metrics(service)
+        _export_spans(resource)
+    provider.start(service, resource, scraped=scraped)
 
 
-def _export_spans(service: str) -> None:
+def _export_spans(resource: dict[str, str]) -> None:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -68,26 +68,16 @@ def _export_spans(service: str) -> None:
         from cosyserve.traces.file_export import FileSpanExporter
 
         exporters.append(FileSpanExporter(Path(path)))
-    provider = TracerProvider(resource=Resource.create({"service.name": service, "service.namespace": "cosyserve"}))
+    tracers = TracerProvider(resource=Resource.create(resource))
     for exporter in exporters:
-        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=500))
-    trace.set_tracer_provider(provider)
-
-
-def _export_metrics(service: str) -> None:
-    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-    from opentelemetry.sdk.resources import Resource
-
-    resource = Resource.create({"service.name": service, "service.namespace": "cosyserve"})
-    metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource))
+        tracers.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=500))
+    trace.set_tracer_provider(tracers)
 
 
 def shutdown() -> None:
     """Send what is still buffered."""
-    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
-        stop = getattr(provider, "shutdown", None)
+    for exporting in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        stop = getattr(exporting, "shutdown", None)
         if stop is not None:
             stop()
 

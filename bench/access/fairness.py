@@ -4,7 +4,8 @@
 All services on this machine with engines that only seem to speak, at a given pace. First the few
 clients are alone, then beside the many; each asks again after a pause when its speech has ended,
 and comes back when the server said so if it was refused. What counts is the time to the first
-sound, counted from the attempt that was served: refused attempts are counted apart.
+sound, counted from the attempt that was served: refused attempts are counted apart. token2wav holds no first piece, which it otherwise
+does for longer the more streams there are, whichever key they have.
 """
 
 import argparse
@@ -86,6 +87,7 @@ async def run(options: argparse.Namespace) -> list[Row]:
     environ = {
         **os.environ,
         **room_for(options.places),
+        "COSYSERVE_TOKEN2WAV_HOLD_SECONDS": "0",
         "COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": str(options.token_milliseconds),
         "COSYSERVE_ORCHESTRATOR_KEYS": keys,
     }

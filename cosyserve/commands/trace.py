@@ -13,8 +13,9 @@ from cosyserve.commands.terminal import waterfall
 from cosyserve.commands.terminal.arguments import add_json
 from cosyserve.commands.terminal.output import WrongUsage, print_json
 from cosyserve.errors import InvalidRequest, NotFound
+from cosyserve.metrics.names import TERMS
 from cosyserve.settings import TRACE_FILE
-from cosyserve.traces.first_sound import TERMS, FirstSound, first_sounds
+from cosyserve.traces.first_sound import FirstSound, first_sounds
 from cosyserve.traces.spans import Traces, read_traces
 
 HELP = "draw what the first sound of a request was made of"

@@ -17,18 +17,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from cosyserve import telemetry
 from cosyserve.engines.gpu_facts import has_nvidia_device
 from cosyserve.engines.time_limit import CallTimedOut, run_with_time_limit
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import Labels, gauge
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = TypeVar("P")
-_RUNG = telemetry.meter.create_gauge("cosyserve.engine.rung", "1", "1 for the rung that serves (service, rung)")
-_REFUSED = telemetry.meter.create_gauge(
-    "cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)"
-)
 LOAD_SECONDS = 900.0
 """Time limit in seconds for loading one engine if no setting gives another: kernels that are
 compiled at the first start take minutes.
@@ -125,7 +122,7 @@ def first_working(
             continue
         footing = LoadedEngine(engine, rung.name, tuple(refused), rung.needs_files)
         log.info("%s: %s serves", service, rung.name)
-        record_metrics(service, footing)
+        record_metrics(footing)
         return footing
     raise ValueError("at least one rung is needed")
 
@@ -175,12 +172,28 @@ def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refus
     return Refusal(rung, without_paths(reason))
 
 
-def record_metrics(service: str, footing: LoadedEngine[T]) -> None:
+class _Rungs:
+    """Which engine serves in this process and which were skipped, as of the last load."""
+
+    def __init__(self) -> None:
+        self.serving: dict[str, float] = {}
+        self.refused: dict[str, float] = {}
+        gauge(names.ENGINE_RUNG).watch(self, lambda rungs: _by_rung(rungs.serving))
+        gauge(names.ENGINE_RUNGS_REFUSED).watch(self, lambda rungs: _by_rung(rungs.refused))
+
+
+def _by_rung(values: dict[str, float]) -> list[tuple[Labels, float]]:
+    return [({"rung": rung}, value) for rung, value in values.items()]
+
+
+_RUNGS = _Rungs()
+
+
+def record_metrics(footing: LoadedEngine[T]) -> None:
     """Record which engine serves and which were skipped."""
-    _RUNG.set(1, {"service": service, "rung": footing.rung})
-    for refusal in footing.refused:
-        _RUNG.set(0, {"service": service, "rung": refusal.rung})
-        _REFUSED.set(1, {"service": service, "rung": refusal.rung})
+    refused = [refusal.rung for refusal in footing.refused]
+    _RUNGS.serving = dict.fromkeys(refused, 0.0) | {footing.rung: 1.0}
+    _RUNGS.refused = dict.fromkeys(refused, 1.0)
 
 
 def without_paths(text: str) -> str:

@@ -19,6 +19,8 @@ from google.rpc import error_details_pb2, status_pb2
 from cosyserve import errors
 from cosyserve.tasks import retrieve_error
 
+LIMIT: Final = "limit"
+"""Key of the metadata of `google.rpc.ErrorInfo` that names the limit of a key."""
 _LATE_SECONDS = 1.0
 Response = TypeVar("Response")
 Detail = TypeVar("Detail", bound=Message)
@@ -99,7 +101,10 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
         kind, text = errors.Unavailable, "ended the call while it was being written to"
     if kind not in _KEEP_THEIR_TEXT:
         text = f"{peer}: {text}"
-    return kind(text, retry_after=retry_delay(error))
+    ours = kind(text, retry_after=retry_delay(error))
+    if isinstance(ours, errors.LimitReached):
+        ours.limit = next(filter(None, (info.metadata.get(LIMIT) for info in _infos(error))), ours.limit)
+    return ours
 
 
 def is_lost(error: grpc.aio.AioRpcError) -> bool:
@@ -125,7 +130,11 @@ def _key_limit(error: grpc.aio.AioRpcError) -> type[errors.LimitReached] | None:
 
 
 def _reasons(error: grpc.aio.AioRpcError) -> list[str]:
-    return [info.reason for info in _details(error, error_details_pb2.ErrorInfo)]
+    return [info.reason for info in _infos(error)]
+
+
+def _infos(error: grpc.aio.AioRpcError) -> list[error_details_pb2.ErrorInfo]:
+    return list(_details(error, error_details_pb2.ErrorInfo))
 
 
 def _details(error: grpc.aio.AioRpcError, kind: type[Detail]) -> Iterator[Detail]:

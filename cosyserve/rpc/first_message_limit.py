@@ -166,7 +166,7 @@ class FirstMessageLimit:
         if len(self._queue) > _MOST_WAITING:
             refused = self._queue.newest_of_the_most()
             if not refused.done():
-                refused.set_exception(Overloaded(f"{_MOST_WAITING} calls wait to be read", retry_after=_RETRY_SECONDS))
+                refused.set_exception(_full(f"{_MOST_WAITING} calls wait to be read"))
         self._give()
         try:
             async with asyncio.timeout(self.seconds):
@@ -200,7 +200,7 @@ class FirstMessageLimit:
                     return
                 del self.turns[oldest]
                 late = "the first message was not complete when other calls had to be read"
-                oldest.take_back(Overloaded(late, retry_after=_RETRY_SECONDS))
+                oldest.take_back(_full(late))
             host, given = self._queue.next()
             if not given.done():
                 given.set_result(self._begin(host))
@@ -210,3 +210,7 @@ class FirstMessageLimit:
         held = Counter(turn.host for turn in self.turns)
         most = max(held.values())
         return next(turn for turn in self.turns if held[turn.host] == most)
+
+
+def _full(message: str) -> Overloaded:
+    return Overloaded(message, retry_after=_RETRY_SECONDS, limit="queue")

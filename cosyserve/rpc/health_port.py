@@ -1,7 +1,8 @@
-"""Health in plain HTTP on a port of its own, for probes that have neither certificates nor keys.
+"""Health and metrics in plain HTTP on a port of their own, for probes and scrapers that have
+neither certificates nor keys.
 
 HTTP, because a kubelet, a container's health check and a collector of metrics all speak it, and a
-server of two answers needs no library.
+server of three answers needs no library.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cosyserve.errors import SettingsError
+from cosyserve.metrics import provider
 from cosyserve.tasks import cancel_all
 
 log = logging.getLogger(__name__)
@@ -19,19 +21,28 @@ SERVING = "SERVING"
 _SECONDS = 5.0
 _MOST_BYTES = 4_096
 _AT_ONCE = 32
+_PATHS = (b"/healthz", b"/readyz", b"/metrics")
+_PLAIN = "text/plain; charset=utf-8"
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
+Page = Callable[[str], tuple[str, bytes] | None]
+
+
 class HealthPort:
-    """GET /healthz: 200 while the process answers; GET /readyz: 200 if it is ready, else 503.
+    """GET /healthz: 200 while the process answers; GET /readyz: 200 if it is ready, else 503; GET
+    /metrics: the metrics, in OpenMetrics if the header Accept asks for it.
 
     A request is read for five seconds and up to 4 KiB; of more than 32 connections at once further
     ones are closed.
     """
 
-    def __init__(self, state: Callable[[], Awaitable[str]]) -> None:
-        """state: SERVING, or another word that says why not."""
-        self._state = state
+    def __init__(self, state: Callable[[], Awaitable[str]], page: Page = provider.page) -> None:
+        """state: SERVING, or another word that says why not. page: content type and body for a
+        header Accept, None without metrics; called in a thread.
+        """
+        self._state, self._page = state, page
+        self._scraping = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -79,28 +90,40 @@ class HealthPort:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_response(*await self._status_of(head)))
+                    writer.write(_response(*await self._answer_to(head)))
                     await writer.drain()
         finally:
             writer.close()
 
-    async def _status_of(self, head: bytes) -> tuple[int, str]:
+    async def _answer_to(self, head: bytes) -> tuple[int, str, bytes]:
+        """Status, content type and body."""
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
-        if path not in (b"/healthz", b"/readyz"):
-            return 404, "there are /healthz and /readyz"
+        if path not in _PATHS:
+            return 404, _PLAIN, b"there are /healthz, /readyz and /metrics\n"
         if method != b"GET":
-            return 405, "GET is expected"
-        if path == b"/healthz":
-            return 200, "ok"
-        state = await self._state()
-        return (200 if state == SERVING else 503), state
+            return 405, _PLAIN, b"GET is expected\n"
+        if path == b"/metrics":
+            return await self._metrics(_header(head, "accept"))
+        state = "ok" if path == b"/healthz" else await self._state()
+        return (200 if state in ("ok", SERVING) else 503), _PLAIN, f"{state}\n".encode()
+
+    async def _metrics(self, accept: str) -> tuple[int, str, bytes]:
+        # One after the other: several scrapers at once would only wait for each other in threads.
+        async with self._scraping:
+            page = await asyncio.to_thread(self._page, accept)
+        return (404, _PLAIN, b"this process counts no metrics\n") if page is None else (200, *page)
 
 
-def _response(status: int, text: str) -> bytes:
-    body = f"{text}\n".encode()
+def _header(head: bytes, name: str) -> str:
+    """All values of a header field, joined as if they were one; empty if it is missing."""
+    fields = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    return ",".join(value.strip() for field, _, value in fields if field.strip().lower() == name)
+
+
+def _response(status: int, kind: str, body: bytes) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: {kind}\r\n"
         f"content-length: {len(body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body

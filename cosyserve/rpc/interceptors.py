@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -14,6 +14,11 @@ from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError, InternalFault, LimitReached, SpeechFault, Unavailable
+from cosyserve.metrics import hang_up, names
+from cosyserve.metrics.hang_up import HangUp
+from cosyserve.metrics.instruments import counter
+from cosyserve.rpc.call_record import current_record
+from cosyserve.rpc.calls import LIMIT
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -23,11 +28,7 @@ _WATCH = "/grpc.health.v1.Health/Watch"
 ERROR_DOMAIN = "cosyserve.v1"
 LEAVING = "this server is leaving"
 """Cancellation message of a call that outlasts the drain; its caller reads UNAVAILABLE."""
-_FAULTS = telemetry.meter.create_counter(
-    "cosyserve.speech.faults",
-    "{sentence}",
-    "Sentences that failed a guard, by guard; a service counts those of its own calls",
-)
+_FAULTS = counter(names.FAULTS)
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):
@@ -91,10 +92,11 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> Any:
             parent = telemetry.incoming(context.invocation_metadata())
             with telemetry.call_span(method.lstrip("/"), parent), member(self._calls):
+                waited_for = hang_up.begin()
                 try:
                     if self._refusing:  # since its handler was chosen its first message was awaited
                         raise leaving()
-                    return await respond(behaviour(request, context), context)
+                    return await self._unless_hung_up(respond(behaviour(request, context), context), waited_for)
                 except grpc.aio.AbortError:
                     raise
                 except asyncio.CancelledError:
@@ -103,11 +105,28 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                     await _refuse(request, context)
                 except Exception as error:
                     if caller_hung_up(context, error):
+                        waited_for.notice()
                         log.debug("%s was hung up on", method)
                         raise asyncio.CancelledError from None
                     await abort(context, as_served(error, method))
+                finally:
+                    waited_for.release()
 
         return call
+
+    async def _unless_hung_up(self, work: Coroutine[Any, Any, Any], waited_for: HangUp) -> Any:
+        """The result of `work`, in a task of its own: the cancellation of this one is seen at once,
+        not when everything that `work` has to tidy up is over.
+        """
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as cancelled:
+                if not self._leaving:
+                    waited_for.notice()
+                task.cancel(*cancelled.args)
+        return task.result()
 
 
 async def respond(result: Any, context: Context) -> Any:
@@ -199,6 +218,7 @@ async def abort(context: Context, error: CosyserveError) -> NoReturn:
     limit of an API key was reached.
     """
     telemetry.failed(error)
+    current_record().answered(error)
     status = status_pb2.Status(code=error.code.value[0], message=error.message)
     for detail in _details(error):
         status.details.add().Pack(detail)
@@ -213,8 +233,8 @@ def _details(error: CosyserveError) -> Iterator[Message]:
         delay.FromMilliseconds(round(error.retry_after * 1000))
         yield error_details_pb2.RetryInfo(retry_delay=delay)
     if isinstance(error, LimitReached):
-        yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)
+        yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata={LIMIT: error.limit})
     if isinstance(error, SpeechFault):
-        _FAULTS.add(1, {"guard": error.guard})
+        _FAULTS.add(1, guard=error.guard)
         telemetry.annotate("guard", error.guard)
         yield error_details_pb2.ErrorInfo(reason=error.guard, domain=ERROR_DOMAIN)

@@ -20,6 +20,10 @@ class Handlers(grpc.GenericRpcHandler):
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         """Generated code also calls this; the generic table is enough."""
 
+    def has(self, details: grpc.HandlerCallDetails) -> bool:
+        """Whether the service has this method; not while it loads."""
+        return not self.loading and self.service(details) is not None
+
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         if self.loading:
             return grpc.stream_stream_rpc_method_handler(_still_loading)

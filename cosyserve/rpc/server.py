@@ -22,7 +22,9 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from cosyserve import settings as environment
 from cosyserve import telemetry
 from cosyserve.errors import ModelError, SettingsError
+from cosyserve.metrics import names
 from cosyserve.rpc import reflection
+from cosyserve.rpc.counted_calls import CountedCalls
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
@@ -121,15 +123,17 @@ async def running(
     """The service `name` while the block runs; the block begins when it is loaded.
 
     owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is
-    loaded. gate: sees every call before any of its messages is read.
+    loaded. gate: sees every call before any of its messages is read. The requests of the
+    orchestrator are counted.
     """
     options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
     edge = EdgeInterceptor()
     first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
     callers = [AllowedCallers(settings.tls_client_names)] if settings.tls_client_names else []
     gates = [gate] if gate else []
-    server = grpc.aio.server(interceptors=[*callers, *gates, first_message, edge], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
+    counted = [CountedCalls(handlers)] if names.service_of(name) == names.ORCHESTRATOR else []
+    server = grpc.aio.server(interceptors=[*counted, *callers, *gates, first_message, edge], options=options)
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable(lambda: (*service.names, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -177,7 +181,7 @@ async def serve(
 
     The objects that `load` has created are excluded from garbage collection.
     """
-    telemetry.configure(name.rsplit(".", 1)[-1])
+    telemetry.configure(names.service_of(name), scraped=bool(settings.health_listen))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -9,12 +9,13 @@ answer is on the way: that is named, too. What remains is explained by no span.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from cosyserve.metrics.names import TERMS
 from cosyserve.traces.intervals import Interval, clipped, nanoseconds, outside
 from cosyserve.traces.spans import AttributeValue, Span
 
 TERM_PREFIX = "first_sound."
-TERMS = ("admission", "frontend", "llm", "token2wav", "held")
-"""In the order in which they follow each other."""
+FIRST_SOUND_MILLISECONDS = "first_sound.milliseconds"
+"""Attribute of a request that sounds: whole milliseconds until then."""
 _OF_ITSELF = ("admission", "held")
 """Terms in which the orchestrator waits for no answer: they explain themselves."""
 _GATEWAY, _SESSIONS = "gateway ", ("gateway WEBSOCKET", "gateway WYOMING")

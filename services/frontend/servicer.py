@@ -12,6 +12,9 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
+from cosyserve.metrics import names
+from cosyserve.metrics.first_result import FirstResult
+from cosyserve.metrics.instruments import gauge
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
@@ -28,7 +31,7 @@ from services.frontend.segmentation.text_units import LONGEST_UNIT
 from services.frontend.settings import FrontendSettings
 from services.frontend.text.characters import scripts_of
 from services.frontend.text.language import language_of, require_tag, traced_language
-from services.frontend.text.text_scheduler import Caller, TextScheduler
+from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
 from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.voices.voice_library import VoiceLibrary
@@ -167,18 +170,25 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         settings: FrontendSettings,
     ) -> None:
         super().__init__(library, reader, settings.recordings_cache_bytes, analyzer.tokenizer, scheduler)
+        self._active = 0
+        gauge(names.STREAMS_ACTIVE).watch(self, lambda servicer: servicer._active)
+        gauge(names.STREAMS_LIMIT).watch(self, lambda _: MOST_CALLS)
         self._analyzer, self._settings = analyzer, settings
 
     async def Analyze(self, request: pb.AnalyzeRequest, context: Context) -> AsyncIterator[pb.AnalyzeResponse]:
-        call = self._call(request.setup)
+        call, first = self._call(request.setup), FirstResult()
+        first.given()
+        self._active += 1
         try:
             call.count(request.text, self._settings.max_characters)
             async for sentence in self._sentences(parts_of(self._analyzer, request.text, call.reading), call):
+                first.made()
                 message = call.message(sentence)
                 yield pb.AnalyzeResponse(sentence=message, warnings=call.warnings(message.index))
             if closing := call.closing():
                 yield pb.AnalyzeResponse(**closing)
         finally:
+            self._active -= 1
             call.record()
 
     async def AnalyzeStream(
@@ -208,8 +218,12 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         # The metadata reports that the setup was accepted. Otherwise text that the caller has
         # already sent would hide the status of a refusal.
         await context.send_initial_metadata(())
+        first = FirstResult()
+        self._active += 1
         try:
             async for request in requests:
+                # A sentence cannot be found before it is written.
+                first.given(anew=True)
                 if request.WhichOneof("part") == "text":
                     call.count(request.text, self._settings.max_stream_characters, streamed=True)
                     # Text without speech yields no item, so the worker is released only between
@@ -222,15 +236,18 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
                     steps = [text.flush(_least_words(request))]
                 for pieces in steps:
                     async for sentence in self._sentences(pieces, call):
+                        first.made()
                         yield call.streamed(sentence)
                 if setup.reports_progress:
                     yield pb.AnalyzeStreamResponse(progress=call.progress(text))
             call.require_text()
             async for sentence in self._sentences(text.finish(), call):
+                first.made()
                 yield call.streamed(sentence)
             if closing := call.closing():
                 yield pb.AnalyzeStreamResponse(**closing)
         finally:
+            self._active -= 1
             call.record()
 
     async def _sentences(self, pieces: Iterator[Piece], call: TextCall) -> AsyncIterator[Sentence]:

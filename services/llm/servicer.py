@@ -12,6 +12,7 @@ from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.metrics.first_result import FirstResult
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE, SPEECH_VOCABULARY
@@ -70,7 +71,9 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 f"setup.replay_tokens has {len(generation.replay)} ids, a sentence of {len(text)} text ids has at "
                 f"most {most}"
             )
-        async with contextlib.aclosing(self._responses(generation, list(text), context)) as messages:
+        first = FirstResult()
+        first.given()
+        async with contextlib.aclosing(self._responses(generation, list(text), context, first)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -85,12 +88,15 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         requests = aiter(request_iterator)
         setup = await setup_of(requests)
         received: list[int] = []
-        generation = self._generation(setup, self._text(requests, received))
-        async with contextlib.aclosing(self._responses(generation, received, context)) as messages:
+        first = FirstResult()
+        generation = self._generation(setup, self._text(requests, received, first))
+        async with contextlib.aclosing(self._responses(generation, received, context, first)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: list[int]) -> TextStream:
+    async def _text(
+        self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: list[int], first: FirstResult
+    ) -> TextStream:
         """The ids of each message that has any, also appended to `received`. Messages without ids
         do not extend the deadline. Raises InvalidRequest, and DeadlineExceeded when no ids arrive
         in time.
@@ -108,6 +114,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 raise InvalidRequest(
                     f"text has {len(received)} ids in all its messages, allowed are 1 to {MOST_ARRIVING_IDS}"
                 )
+            first.given()
             yield list(ids)
             deadline = loop.time() + self._idle_seconds
 
@@ -157,7 +164,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
 
     async def _responses(
-        self, generation: Generation, received: list[int], context: ServicerContext[Any, Any]
+        self, generation: Generation, received: list[int], context: ServicerContext[Any, Any], result: FirstResult
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
         """One message per hop; the first has the identity, the last the summary. Timings of the
         hops are recorded as spans of the call. received: the text ids of the sentence that have
@@ -168,6 +175,8 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         async with contextlib.aclosing(self.measured.generate(generation)) as hops:
             async for hop in hops:
                 tokens += hop.tokens
+                if hop.tokens:
+                    result.made()
                 for timing in hop.timings:
                     telemetry.record(timing)
                 if guards:

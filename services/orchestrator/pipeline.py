@@ -18,6 +18,7 @@ from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_o
 from services.orchestrator.retries import RetryState, Speaker
 from services.orchestrator.speech.arriving_text import TextReplayBuffer
 from services.orchestrator.speech.conditioning import Conditioning
+from services.orchestrator.speech.heard import Heard
 from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
@@ -65,6 +66,11 @@ class RequestMetrics:
         """Called when audio is about to be sent; records the time of the first audio."""
         if not self.first_sound_milliseconds:
             self.first_sound_milliseconds = self.milliseconds
+
+    @property
+    def heard(self) -> Heard:
+        """What the listener hears and when."""
+        return self.retry_state.heard
 
     @property
     def milliseconds(self) -> float:
@@ -124,6 +130,7 @@ async def _read(
     frontend, warnings = stages.frontend, metrics.warnings
 
     async def take(sentence: Sentence) -> None:
+        metrics.heard.analyzed(sentence.index)
         if not sentence.silent:
             metrics.trimming.sentences = sentence.index + 1
         await analyzed.put(sentence)
@@ -156,6 +163,7 @@ async def _write(
         seconds += _pause_before(sentence, utterance, before) / 1000
         # The second attempt if the caller has already heard its beginning.
         stream = retries.stream_of(utterance, sentence, int(sentence.index in utterance.retried_sentences))
+        stream.on_tokens = metrics.heard.written
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
@@ -189,6 +197,7 @@ async def _speak(
             if stream.sentence.silent:
                 upcoming = await sentences.first()
                 continue
+            metrics.heard.begins(stream.sentence.index)
             over = asyncio.Event()
             following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, metrics))
             spoken, decoded = await speaker.speak(stream, upcoming.sound)
@@ -216,10 +225,16 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
     stream = TokenStream(Sentence(0), utterance.seed)
     stream.extend(reading.result())
     stream.finish(GenerationTiming(prefill=0.0, first_hop=0.0, decode=0.0))
+    metrics.heard.analyzed(0)
     sound = SilenceTrimmer(play, metrics.trimming, trimmed=utterance.trimmed)
     sound.start(0)
+
+    async def play_decoded(audio: bytes) -> None:
+        metrics.heard.decoded()
+        await sound.play(audio)
+
     decoded = await stages.token2wav.decode(
-        utterance, conditioning.result(), stream, sound.play, metrics.engines, may_be_silent=True
+        utterance, conditioning.result(), stream, play_decoded, metrics.engines, may_be_silent=True
     )
     await sound.end()
     _settle(stream, decoded, metrics)

@@ -90,10 +90,14 @@ class Reply:
         if piece.audio:
             self._metrics.sounded()
             self._metrics.retry_state.playback.sent(samples / self._out.sample_rate)
+            self._metrics.heard.sent(samples / self._out.sample_rate)
             self._audible.arrived(self._metrics.milliseconds / 1000, piece.sound)
+            count_audible(self._metrics, self._audible)
         message = synthesis_pb2.SynthesizeResponse(audio=piece.audio, chunk_index=self._sent, start_sample=self._place)
         if last_seconds is not None:
             message.summary.CopyFrom(summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled))
+            if not cancelled:
+                self._metrics.heard.finished(message.summary.real_time_factor)
         if self._sent == 0:
             message.header.CopyFrom(header_of(self._utterance, self._metrics))
         retried = self._metrics.retry_state.retried
@@ -118,12 +122,19 @@ class Reply:
         try:
             async with asyncio.timeout(self._reader_seconds):
                 await asyncio.shield(writing)
+            self._metrics.heard.taken()
         except asyncio.CancelledError:
             await asyncio.wait([writing], timeout=_LAST_MESSAGE_SECONDS)
             raise
         except TimeoutError as error:
             writing.cancel()
             raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
+
+
+def count_audible(metrics: RequestMetrics, audible: FirstAudible) -> None:
+    """Count the first audible sample once it is known. audible: on the clock of `metrics`."""
+    if audible.seconds is not None:
+        metrics.heard.audible_at(metrics.begun + audible.seconds)
 
 
 def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:

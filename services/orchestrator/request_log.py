@@ -13,14 +13,19 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import grpc
-from opentelemetry import trace
 
+from cosyserve import telemetry
+from cosyserve.errors import SpeechFault
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.interceptors import LEAVING, caller_hung_up, our_error
-from services.orchestrator.access.caller import current_call
+from services.orchestrator.access.caller import CALL, Call, current_call
+from services.orchestrator.access.usage import count_speech
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 ID_KEY = "x-request-id"
+_GUARDS = counter(names.GUARDS)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
@@ -63,6 +68,8 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
             return await method(self, request, context)
         status, owed = "OK", _LINE_IS_OWED.set(True)
         FIGURES.set(Figures)
+        if CALL.get(None) is None:  # a service without keys
+            CALL.set(Call())
         try:
             return await method(self, request, context)
         except asyncio.CancelledError as ended:
@@ -73,12 +80,16 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
                 status = "CANCELLED"
             else:
                 status = "INTERNAL" if (ours := our_error(error)) is None else ours.code.name
+                if isinstance(ours, SpeechFault):
+                    _GUARDS.add(1, guard=ours.guard, outcome="failed")
             raise
         finally:
             _LINE_IS_OWED.reset(owed)
             figures, request_id = FIGURES.get()(), _id_of(context)
             audited = current_call()
             audited.request_id, audited.audio_seconds = request_id, figures.audio_seconds
+            audited.trace_id = telemetry.trace_id()
+            count_speech(audited)
             log.info(
                 "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
                 *(
@@ -100,5 +111,4 @@ def _id_of(context: Context) -> str:
     for key, value in context.invocation_metadata() or ():
         if key == ID_KEY and isinstance(value, str) and _ID.fullmatch(value):
             return value
-    span = trace.get_current_span().get_span_context()
-    return trace.format_trace_id(span.trace_id) if span.is_valid else secrets.token_hex(8)
+    return telemetry.trace_id() or secrets.token_hex(8)

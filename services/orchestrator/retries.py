@@ -11,10 +11,13 @@ import hashlib
 import logging
 from dataclasses import dataclass, field
 
-from cosyserve import spec, telemetry
+from cosyserve import spec
 from cosyserve.errors import CosyserveError, SpeechFault
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import counter
 from services.orchestrator.decode_ahead import PlaybackClock, SoundAhead
 from services.orchestrator.speech.conditioning import Conditioning
+from services.orchestrator.speech.heard import Heard
 from services.orchestrator.speech.silence import Play, SilenceTrimmer
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
@@ -24,11 +27,7 @@ from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage
 
 log = logging.getLogger(__name__)
-_RETRIES = telemetry.meter.create_counter(
-    "cosyserve.speech.retries",
-    "{sentence}",
-    "Sentences generated again with another seed, by the guard that the first attempt failed",
-)
+_GUARDS = counter(names.GUARDS)
 
 
 @dataclass
@@ -43,6 +42,8 @@ class RetryState:
     """Numbers of the sentences that use the second seed, in order."""
     words: list[WordTime] = field(default_factory=list)
     """Words whose times are known."""
+    heard: Heard = field(default_factory=Heard)
+    """What the listener hears and when."""
     playback: PlaybackClock = field(default_factory=PlaybackClock)
     """Estimates how much sound the listener still has to play."""
 
@@ -117,7 +118,7 @@ class Speaker:
         except SpeechFault as fault:
             if not retries or self._sound.heard:
                 raise
-            _RETRIES.add(1, {"guard": fault.guard})
+            _GUARDS.add(1, guard=fault.guard, outcome="retried")
         # Withheld silence has not been heard: the second attempt replaces it.
         state.samples = began
         state.words = [word for word in state.words if word.sentence != sentence.index]
@@ -135,6 +136,7 @@ class Speaker:
         state, began = self._state, self._state.samples
 
         async def play(audio: bytes) -> None:
+            state.heard.decoded()
             if judged:
                 await stream.judged()
             state.samples += len(audio) // 2

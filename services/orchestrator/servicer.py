@@ -13,6 +13,9 @@ import grpc
 
 from cosyserve import errors
 from cosyserve.audio.audibility import FirstAudible
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import gauge
+from cosyserve.rpc.call_record import current_record
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
@@ -28,7 +31,7 @@ from services.orchestrator.load_control.wait_estimate import (
     RequestKind,
 )
 from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refuse_longer, speak
-from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
+from services.orchestrator.reply import Reply, count_audible, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import FIGURES, logged
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.speech.arriving_text import CancelledByCaller, Flush, TextReplayBuffer, listen
@@ -45,13 +48,20 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
 
     def __init__(self, stages: Stages, settings: OrchestratorSettings) -> None:
         self._stages = stages
-        self._makings = Admission(settings.max_voice_makings, "places for new voices")
+        self._makings = Admission(settings.max_voice_makings, "places for new voices", named="voices")
         self._settings = settings
         self.admission = Admission(
             settings.max_streams,
             wait_seconds=settings.share_wait_seconds,
             kept_seconds=settings.share_kept_seconds,
         )
+        for metric, read in (
+            (names.STREAMS_ACTIVE, lambda admission: admission.active),
+            (names.STREAMS_LIMIT, lambda admission: admission.limit),
+            (names.STREAMS_WAITING, lambda admission: admission.waiting),
+        ):
+            gauge(metric).watch(self.admission, read)
+        gauge(names.QUEUE_AGE).watch(self.admission, lambda admission: admission.longest_wait)
 
     @contextlib.asynccontextmanager
     async def admitted(
@@ -104,6 +114,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         settings = self._settings
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
         preemptible = PreemptiblePlace(settings.idle_seconds)
+        current_record().text_arrives = True
         async with self.admitted(ARRIVING_TEXT, 1.0, preemptible=preemptible) as place:
             # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
             # hide its status.
@@ -140,12 +151,16 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 pieces.append(await out.finish())
         audible = FirstAudible(out.sound_encoding, out.sample_rate)
         metrics.sounded()
+        metrics.heard.sent(out.position / out.sample_rate)
         audible.arrived(metrics.milliseconds / 1000, b"".join(piece.sound for piece in pieces))
+        count_audible(metrics, audible)
         FIGURES.set(partial(figures_of, metrics, out.position / out.sample_rate, audible))
+        summary = summary_of(metrics, out.position / utterance.sample_rate, audible)
+        metrics.heard.finished(summary.real_time_factor)
         return pb.SynthesizeUnaryResponse(
             audio=b"".join(piece.audio for piece in pieces),
             header=header_of(utterance, metrics),
-            summary=summary_of(metrics, out.position / utterance.sample_rate, audible),
+            summary=summary,
             words=take_words(metrics),
         )
 
@@ -195,6 +210,7 @@ async def _parts(
             )
         current_call().take_text(len(request.text))
         if request.text.strip():
+            current_record().text_came()
             place.used()
         if part == "text":
             yield request.text

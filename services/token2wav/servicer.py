@@ -12,23 +12,23 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.metrics import names
+from cosyserve.metrics.first_result import FirstResult
+from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.chunking import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import PROMPT_CACHED, HopAudio
+from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.stream_slot import PROMPT_CACHED
 from services.token2wav.stream import AcousticStream
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]
 SAMPLE_BYTES = 2
-_PROMPTS = telemetry.meter.create_counter(
-    "cosyserve.token2wav.prompts",
-    "{sentence}",
-    "Sentences by whether the state of their voice's prompt was cached (result: hit, miss)",
-)
+_LOOKUPS = counter(names.CACHE_LOOKUPS)
 MESSAGE_BYTES = 1_000_000
 """Maximum audio bytes in one message (20.8 s), so that callers need not raise their gRPC message
 limit for a sentence that arrives in one piece.
@@ -88,8 +88,9 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
             # Initial metadata confirms that the setup is accepted. The caller sends no tokens
             # before, because a write that is in flight hides the status of a refusal.
             await context.send_initial_metadata(())
-            group.create_task(_read(tokens, stream))
-            group.create_task(self._write(stream, response, context))
+            first = FirstResult()
+            group.create_task(_read(tokens, stream, first))
+            group.create_task(self._write(stream, response, context, first))
 
     def _sentence(self, setup: token2wav_pb2.DecodeSetup) -> Sentence:
         """The requested sentence; in the continuous profile with a trimmed prompt."""
@@ -98,14 +99,18 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
             return sentence
         return replace(sentence, voice=trim_prompt(sentence.voice, self._first_hop_tokens))
 
-    async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
+    async def _write(
+        self, stream: AcousticStream, response: Callable[..., Response], context: Context, first: FirstResult
+    ) -> None:
         spent = _Spent()
         async for hop in stream:
+            if hop.samples.size:
+                first.made()
             for timing in hop.timings:
                 telemetry.record(timing)
                 if (hit := timing.attributes.get(PROMPT_CACHED)) is not None:
                     telemetry.annotate(PROMPT_CACHED, bool(hit))
-                    _PROMPTS.add(1, {"result": "hit" if hit else "miss"})
+                    _LOOKUPS.add(1, cache="prompts", result="hit" if hit else "miss")
             spent.add(hop)
             messages = _messages(hop)
             if hop.hop.index == 0:
@@ -154,8 +159,9 @@ class _Spent:
         )
 
 
-async def _read(tokens: AsyncIterator[list[int]], stream: AcousticStream) -> None:
+async def _read(tokens: AsyncIterator[list[int]], stream: AcousticStream, first: FirstResult) -> None:
     async for some in tokens:
+        first.given()
         await stream.feed(some)
     await stream.finish()
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest, Overloaded
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import counter
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_checks import check_recording, require_plausible
@@ -29,12 +30,7 @@ LONGEST_TRANSCRIPT = 1000
 LONGEST_PROVENANCE = 2000
 _RETRY_SECONDS = 2.0
 _ID_DIGITS = 16
-_RECORDINGS = telemetry.meter.create_counter(
-    "cosyserve.frontend.recordings",
-    "{request}",
-    "Recordings that came with a request, by result: hit (its voice was cached), "
-    "shared (it was being read for another), miss (neither)",
-)
+_LOOKUPS = counter(names.CACHE_LOOKUPS)
 
 
 @dataclass(frozen=True)
@@ -186,10 +182,11 @@ class RecordedVoices:
         key = await asyncio.to_thread(recording.sha256)
         cached = self._cache.get(key)
         if cached is not None:
-            _RECORDINGS.add(1, {"result": "hit"})
+            _LOOKUPS.add(1, cache="recordings", result="hit")
             return cached
         reading = self._pending.get(key)
-        _RECORDINGS.add(1, {"result": "miss" if reading is None else "shared"})
+        # One that is being read for another call costs no second reading.
+        _LOOKUPS.add(1, cache="recordings", result="miss" if reading is None else "hit")
         if reading is None:
             reading = self._pending[key] = _PendingRead(asyncio.create_task(self._read(key, recording)))
             reading.task.add_done_callback(lambda _: self._forget(key, reading))

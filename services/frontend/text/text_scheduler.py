@@ -14,6 +14,8 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from cosyserve.errors import Overloaded
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import gauge
 
 LEAST_SECONDS = 0.002
 """Seconds. A shorter turn is not worth a thread switch."""
@@ -42,6 +44,8 @@ class Caller:
         self.begun: float | None = None
         """When its turn began, on the clock of its thread; None while it waits."""
         self.cancelled = False
+        self.waits_since = 0.0
+        """When it last began to wait for a turn, on the clock of the scheduler."""
         self._granted = threading.Event()
 
 
@@ -70,6 +74,19 @@ class TextScheduler:
         self._calls = 0
         self.granted = 0
         """Turns granted so far."""
+        gauge(names.STREAMS_WAITING).watch(self, lambda scheduler: scheduler.waiting)
+        gauge(names.QUEUE_AGE).watch(self, lambda scheduler: scheduler.longest_wait)
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for a turn. May be asked in any thread."""
+        return len(self._waiting)
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds for which the first of them has waited; 0: none waits."""
+        with self._lock:
+            return max((self._clock() - caller.waits_since for caller in self._waiting), default=0.0)
 
     async def run(self, caller: Caller, work: Callable[[], T]) -> T:
         """Return the result of `work`, computed in turns. One piece of work per caller at a time;
@@ -117,6 +134,7 @@ class TextScheduler:
 
     def _enter(self, caller: Caller) -> None:
         caller._granted.clear()
+        caller.waits_since = self._clock()
         self._waiting.append(caller)
         self._grant()
 

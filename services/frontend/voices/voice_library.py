@@ -17,6 +17,8 @@ from cosyserve.errors import (
     Overloaded,
     PermissionDenied,
 )
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import counter
 from services.frontend.voices.byte_cache import ByteCache
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
@@ -27,6 +29,7 @@ from services.frontend.voices.voice_summary import Details, VoiceSummary
 MOST_ENTRIES = 10_000
 """Cached index entries, about 500 bytes each."""
 _READ_AT_ONCE = 1_000
+_LOOKUPS = counter(names.CACHE_LOOKUPS)
 T = TypeVar("T")
 
 
@@ -191,9 +194,12 @@ class VoiceLibrary:
     async def _stored(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         entry, until = self._entries.get(voice_id, (None, 0.0))
         if entry is not None and time.monotonic() < until and (stored := self._contents.get(entry.file)) is not None:
+            _looked_up(found=True)
             return entry, stored
         task = self._pending.get(voice_id)
-        if task is None:
+        if task is not None:
+            _looked_up(found=True)
+        else:
             # One look-up serves all concurrent calls; a cancelled call does not end it for the
             # others.
             task = self._pending[voice_id] = asyncio.create_task(self._look_up(voice_id))
@@ -205,7 +211,9 @@ class VoiceLibrary:
 
         def read(store: VoiceStore) -> tuple[Entry, StoredVoice] | None:
             while (entry := store.entry(voice_id)) is not None:
-                stored = self._contents.get(entry.file) or store.content(entry)
+                cached = self._contents.get(entry.file)
+                _looked_up(found=cached is not None)
+                stored = cached or store.content(entry)
                 if stored is not None:
                     return entry, stored
             return None
@@ -293,3 +301,8 @@ class VoiceLibrary:
 def _is_visible(entry: Entry, tenant: str | None) -> bool:
     """Whether a voice is there for the tenant."""
     return tenant is None or entry.owner in ("", tenant)
+
+
+def _looked_up(*, found: bool) -> None:
+    """Of the content of a stored voice, or of one that is just being read for another call."""
+    _LOOKUPS.add(1, cache="voices", result="hit" if found else "miss")

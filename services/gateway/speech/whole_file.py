@@ -39,6 +39,7 @@ class HeldAudio:
             raise Overloaded(
                 f"whole files hold {self.bytes} bytes, allowed are {self._most_bytes}; a stream needs none",
                 retry_after=_RETRY_SECONDS,
+                limit="memory",
             )
         self.bytes += size
 

@@ -2,7 +2,6 @@
 share: admission control, a first short sentence, and the measurement of their load.
 """
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -11,8 +10,12 @@ from typing import Protocol
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_load import BusyMeter, EngineLoad
 from cosyserve.errors import Overloaded
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import gauge
+from cosyserve.metrics.names import Metric
 from cosyserve.spec import TOKENS_PER_SECOND
 from services.llm.generation.config import LengthBounds
+from services.llm.generation.occupancy import Occupancy, Places
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.settings import LlmSettings
@@ -30,6 +33,10 @@ class Backend(Protocol):
     """How many speech tokens a sentence can have."""
     alignment: AlignmentTable | None
     """Table that aligns tokens to text ids; None when the model directory has none."""
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How full it is. May be asked in any thread."""
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """The hops of one sentence. The first one is empty and comes as soon as the sentence is
@@ -69,7 +76,7 @@ class Admission:
         self._most = settings.max_sequences + settings.max_waiting
         self._retry_after = settings.retry_after_seconds
         self._admitted = {False: 0, True: 0}
-        self.running = asyncio.Semaphore(settings.max_sequences)
+        self.running = Places(settings.max_sequences, self._most)
 
     @property
     def admitted(self) -> int:
@@ -102,8 +109,27 @@ class MeasuredGeneration:
         self.load = EngineLoad()
         self._backend = backend
         self._meter = BusyMeter(self.load, time.monotonic)
+        self.active = 0
+        """Sentences that are being generated, those that wait included."""
+        for metric, read in _GAUGES:
+            gauge(metric).watch(self, read)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How full the engine is."""
+        return self._backend.occupancy
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        """The hops of `Backend.generate`."""
+        self.active += 1
+        try:
+            async with contextlib.aclosing(self._generate(generation)) as hops:
+                async for hop in hops:
+                    yield hop
+        finally:
+            self.active -= 1
+
+    async def _generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             if not isinstance(generation.text, tuple):
                 async for hop in hops:
@@ -120,3 +146,14 @@ class MeasuredGeneration:
     async def calibrate(self) -> None:
         """Measure about a second of speech. Raises what the backend raises."""
         await generate_first_hop(self.generate, text_ids=CALIBRATION_TOKENS, tokens=CALIBRATION_TOKENS)
+
+
+_GAUGES: tuple[tuple[Metric, Callable[[MeasuredGeneration], float]], ...] = (
+    (names.STREAMS_ACTIVE, lambda engine: engine.active),
+    (names.STREAMS_LIMIT, lambda engine: engine.occupancy.accepted),
+    (names.STREAMS_WAITING, lambda engine: engine.occupancy.waiting),
+    (names.LLM_RUNNING, lambda engine: engine.occupancy.running),
+    (names.LLM_WAITING, lambda engine: engine.occupancy.waiting),
+    (names.LLM_SLOTS, lambda engine: engine.occupancy.places),
+    (names.QUEUE_AGE, lambda engine: engine.occupancy.oldest),
+)

@@ -17,6 +17,7 @@ from cosyserve.errors import InvalidRequest, NonFinite, Unavailable
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.generation.config import PUBLISHED_LENGTHS
+from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Sampling, TextStream
 from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
@@ -49,6 +50,10 @@ class FakeBackend:
         self._settings = settings
         self._admission = Admission(settings)
         self._closed = False
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return self._admission.running.occupancy
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`. A sentence holds a slot for the tokens of one text id at a time,

@@ -19,6 +19,7 @@ from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits, Sequence
 from services.llm.engine.stepper import Stepper
 from services.llm.engine.weights import ServedModel
+from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Generation, Hop, TextStream
 from services.llm.generation.requested_script import requested_script
@@ -69,6 +70,10 @@ class TorchBackend:
             device=device_text(device, settings.threads) + (f", triton {triton_version()}" if fused else ""),
         )
         return cls(engine, identity, min(settings.max_positions, engine.longest), served.alignment)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return self.engine.occupancy
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`. The queue of hops needs no limit, since the tokens of a sentence

@@ -16,13 +16,17 @@ from collections.abc import Callable
 import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import histogram
 from services.llm.engine.scheduler import Limits, Scheduler, Sequence
 from services.llm.engine.stepper import EngineStats, Remove, StepRunner
 from services.llm.generation.config import LlmConfig
+from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.script import Script
 
 log = logging.getLogger(__name__)
+_BATCH = histogram(names.BATCH_SIZE)
 
 
 class Engine:
@@ -49,6 +53,7 @@ class Engine:
         self._scheduler = Scheduler(limits)
         self._changed = threading.Condition()
         self._stats = EngineStats()
+        self._in_step: list[Sequence] = []
         self._steps = steps(self._stats, self.cancel)
         self._stopped_by: tuple[type[CosyserveError], str] | None = None
         """Class and text of the error that all sequences receive. Each gets its own instance, since
@@ -95,7 +100,21 @@ class Engine:
         """
         with self._changed:
             self._scheduler.remove(sequence)
+            if sequence not in self._in_step:
+                sequence.let_go()
             self._changed.notify()
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What runs and waits now, without sentences that wait for their text."""
+        with self._changed:
+            running, waiting = (
+                sum(not sequence.parked for sequence in sequences)
+                for sequences in (self._scheduler.running, self._scheduler.waiting)
+            )
+            limits = self._scheduler.limits
+            accepted = limits.running + limits.waiting
+            return Occupancy(running, waiting, limits.running, accepted, self._scheduler.oldest)
 
     @property
     def longest(self) -> int:
@@ -152,6 +171,7 @@ class Engine:
                 self._scheduler.remove(sequence)
             self._changed.notify()
         for sequence in left:
+            sequence.let_go()
             sequence.outbox.fail(kind(message))
 
     def _run_step(self) -> bool:
@@ -164,5 +184,13 @@ class Engine:
                 self._changed.wait()
             else:
                 return False
+            self._in_step = [step.extend, *step.decode] if step.extend else step.decode
+        if self._in_step:
+            _BATCH.record(len(self._in_step))
         self._steps.run(step)
+        with self._changed:
+            for sequence in self._in_step:
+                if sequence.closed:
+                    sequence.let_go()
+            self._in_step = []
         return True

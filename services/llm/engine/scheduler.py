@@ -9,11 +9,13 @@ text arrives it takes the next free place, before sequences that have not begun,
 memory that they may need.
 """
 
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
 
 from cosyserve.errors import Overloaded
+from cosyserve.metrics.hang_up import HangUp, of_call
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.generation.interleaved_text import ArrivingText
 from services.llm.generation.outbox import Outbox
@@ -45,6 +47,11 @@ class Sequence:
     closed: bool = False
     in_flight: bool = False
     """Whether inputs were taken and a decision is pending."""
+    since: float = field(default_factory=time.monotonic)
+    """When it could first have run, in seconds of the monotonic clock."""
+    hang_up: HangUp = field(default_factory=lambda: of_call().hold())
+    """Of the call of this sentence; it holds its place until `let_go`."""
+    held: bool = True
 
     def __post_init__(self) -> None:
         self.text_arrives = self.parked = self.script.ready == 0
@@ -58,6 +65,12 @@ class Sequence:
                 self.script.end()
             else:
                 self.script.feed(piece)
+
+    def let_go(self) -> None:
+        """Its place is free and no pass of it runs any more."""
+        if self.held:
+            self.held = False
+            self.hang_up.release()
 
     def close(self) -> None:
         """Run no further step and free the slot."""
@@ -109,6 +122,12 @@ class Scheduler:
     def reserved_bytes(self) -> int:
         """Key-value memory of the sequences that have begun."""
         return sum(sequence.reserved_bytes for sequence in self.running)
+
+    @property
+    def oldest(self) -> float:
+        """Seconds for which the first of those that wait for a place has waited; 0: none waits."""
+        now = time.monotonic()
+        return max((now - sequence.since for sequence in self.waiting if not sequence.parked), default=0.0)
 
     @property
     def parked(self) -> int:
@@ -170,8 +189,10 @@ class Scheduler:
         for sequence in self._all:
             sequence.take_arrivals()
             parked = not sequence.in_flight and sequence.script.ready == 0
-            if sequence.parked and not parked and sequence in self.running:
-                woken.append(sequence)
+            if sequence.parked and not parked:
+                sequence.since = time.monotonic()
+                if sequence in self.running:
+                    woken.append(sequence)
             sequence.parked = parked
         self.running = [sequence for sequence in self.running if sequence not in woken] + woken
 

@@ -26,6 +26,7 @@ from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.engine.weights import ServedModel
 from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox, non_finite
 from services.llm.generation.request import Generation, Grouping, Hop, Profile
 from services.llm.generation.requested_script import requested_script
@@ -125,6 +126,10 @@ class HostedBackend:
         self._stopped_by: tuple[type[CosyserveError], str] | None = None
         self._waits: set[asyncio.Timeout] = set()
         self._watch: ProcessWatch | None = None
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return self.admission.running.occupancy
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         if not isinstance(generation.text, tuple) and generation.sampling.profile is Profile.UPSTREAM:

@@ -10,6 +10,11 @@ from services.orchestrator.access.token_bucket import TokenBucket
 
 _CONCURRENT_RETRY_SECONDS = 1.0
 _MINUTE, _DAY = 60.0, 86_400.0
+_RATES = (
+    ("rate", "requests a minute"),
+    ("characters", "characters a minute"),
+    ("characters", "characters a day"),
+)
 
 
 class Budget:
@@ -68,14 +73,12 @@ class Budget:
     def _require_room(self, characters: int) -> None:
         allowed = self.limits.concurrent
         if allowed is not None and self.active >= (here := max(allowed // self._parts(), 1)):
-            raise self._reached(f"{self.active} of {here} requests at once", _CONCURRENT_RETRY_SECONDS)
+            raise self._reached("concurrency", f"{self.active} of {here} requests at once", _CONCURRENT_RETRY_SECONDS)
         # A stream whose text is still to come needs room for some of it.
         amounts = self._buckets(1, max(characters, 1))
-        for (bucket, amount, limit), what in zip(
-            amounts, ("requests a minute", "characters a minute", "characters a day"), strict=True
-        ):
+        for (bucket, amount, limit), (name, what) in zip(amounts, _RATES, strict=True):
             if limit is not None and (seconds := bucket.wait(amount, limit / self._parts())) > 0:
-                raise self._reached(f"the {limit / self._parts():g} {what} are used", seconds)
+                raise self._reached(name, f"the {limit / self._parts():g} {what} are used", seconds)
 
     def _buckets(self, requests: int, characters: int) -> tuple[tuple[TokenBucket, int, int | None], ...]:
         limits = self.limits
@@ -85,9 +88,10 @@ class Budget:
             (self._daily, characters, limits.characters_per_day),
         )
 
-    def _reached(self, what: str, seconds: float) -> LimitReached:
+    def _reached(self, limit: str, what: str, seconds: float) -> LimitReached:
         part = f" in this part of {self._parts()}" if self._parts() > 1 else ""
         return LimitReached(
             f"a limit of the key {self._name} is reached: {what}{part}; try again in {seconds:.1f} s",
             retry_after=seconds,
+            limit=limit,
         )

@@ -51,6 +51,8 @@ class Call:
     budget: Budget = field(default_factory=Budget)
     request_id: str = ""
     """As in the log line of the request; empty before it is known."""
+    trace_id: str = ""
+    """Of its trace; empty without one."""
     characters: int = 0
     """Of text that was taken."""
     audio_seconds: float = 0.0

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from cosyserve.errors import CosyserveError
+from cosyserve.rpc.counted_calls import status_of
 from cosyserve.rpc.interceptors import Context, abort, rebuilt, respond
 from services.orchestrator.access.caller import CALL, Call
 from services.orchestrator.access.callers import Callers
@@ -64,7 +65,7 @@ class AccessGate(grpc.aio.ServerInterceptor):
                 status = "CANCELLED"
                 raise
             except grpc.aio.AbortError:
-                status = _status_of(context)
+                status = status_of(context)
                 raise
             finally:
                 self.usage.record(call, method, status, 1000 * (time.monotonic() - begun))
@@ -78,13 +79,3 @@ def _refusing(error: CosyserveError) -> Callable[[Any, Context], Awaitable[None]
         await abort(context, error)
 
     return refuse
-
-
-def _status_of(context: Context) -> str:
-    """The name of the status with which a call was aborted."""
-    code: Any = context.code()
-    found = code if isinstance(code, grpc.StatusCode) else _BY_NUMBER.get(code)
-    return "UNKNOWN" if found is None else found.name
-
-
-_BY_NUMBER = {status.value[0]: status for status in grpc.StatusCode}

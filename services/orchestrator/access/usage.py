@@ -5,15 +5,15 @@ import logging
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
 
-from cosyserve import telemetry
+from cosyserve.metrics import names
+from cosyserve.metrics.recent_totals import RecentTotals
+from cosyserve.rpc.counted_calls import method_name
 from services.orchestrator.access.caller import Call
 
 log = logging.getLogger("cosyserve.audit")
 MOST_KEYS = 20_000
-_OWN = "cosyserve.v1"
-_REQUESTS = telemetry.meter.create_counter("cosyserve.usage.requests", "{request}", "Calls by key, method and status")
-_CHARACTERS = telemetry.meter.create_counter("cosyserve.usage.characters", "{character}", "Text taken, by key")
-_SECONDS = telemetry.meter.create_counter("cosyserve.usage.audio", "s", "Audio sent, by key")
+_REQUESTS = RecentTotals(names.KEY_REQUESTS)
+_CHARACTERS, _SECONDS = RecentTotals(names.CHARACTERS), RecentTotals(names.AUDIO_SECONDS)
 
 
 @dataclass
@@ -37,7 +37,7 @@ class UsageByKey:
         """A call is over. call: None for one that was refused before its caller was known. method:
         as gRPC has it, such as /cosyserve.v1.SynthesisService/Synthesize.
         """
-        name = _name_of(method)
+        name = method_name(method)
         line: dict[str, object] = {"method": name, "status": status}
         if call is not None:
             caller = call.caller
@@ -48,12 +48,10 @@ class UsageByKey:
             used.requests += 1
             used.characters += call.characters
             used.audio_seconds += call.audio_seconds
-            labels = {"key": caller.id, "tenant": caller.owner}
-            _REQUESTS.add(1, {**labels, "method": name, "status": status})
-            _CHARACTERS.add(call.characters, labels)
-            _SECONDS.add(call.audio_seconds, labels)
+            _REQUESTS.add(1, key=caller.id, tenant=caller.owner, status=status)
             line = {
                 "request": call.request_id,
+                **({"trace": call.trace_id} if call.trace_id else {}),
                 "key": caller.id,
                 "tenant": caller.owner,
                 **line,
@@ -64,10 +62,8 @@ class UsageByKey:
         log.info("%s", json.dumps({**line, "milliseconds": round(milliseconds, 1)}))
 
 
-def _name_of(method: str) -> str:
-    """The method; of another server's contract, or of gRPC itself, with its service in front, since
-    several have a `Synthesize`.
-    """
-    service, _, name = method.removeprefix("/").rpartition("/")
-    package, _, kind = service.rpartition(".")
-    return name if package == _OWN else f"{kind}/{name}"
+def count_speech(call: Call) -> None:
+    """A call that speaks is over; also of a service without keys."""
+    labels = {"key": call.caller.id, "tenant": call.caller.owner}
+    _CHARACTERS.add(call.characters, **labels)
+    _SECONDS.add(call.audio_seconds, **labels)

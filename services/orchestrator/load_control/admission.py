@@ -73,7 +73,8 @@ class Admission:
     (`fair_shares`), and then a request waits a moment for one.
 
     changed: called when a request begins, ends or is refused. now: a monotonic clock, in seconds.
-    wait_seconds: longest wait for a place. kept_seconds: as in `FairShares`.
+    wait_seconds: longest wait for a place. kept_seconds: as in `FairShares`. named: as the metrics
+    name this limit.
     """
 
     def __init__(
@@ -85,10 +86,11 @@ class Admission:
         now: Callable[[], float] = time.monotonic,
         wait_seconds: float = 0.0,
         kept_seconds: float = 0.0,
+        named: str = "streams",
     ) -> None:
         if limit < 1:
             raise ValueError(f"at least one of the {what} must be admitted, got {limit}")
-        self._what = what
+        self._what, self._named = what, named
         self._shares = FairShares(limit, kept_seconds, now)
         self._queue = WaitingRequests(self._shares)
         self._wait_seconds = wait_seconds
@@ -111,6 +113,16 @@ class Admission:
     def active(self) -> int:
         """Requests that hold a place."""
         return self._shares.active
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for one."""
+        return len(self._queue)
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds for which the first of them has waited; 0: none waits."""
+        return self._queue.oldest
 
     @contextlib.contextmanager
     def admit(
@@ -177,6 +189,7 @@ class Admission:
         return Overloaded(
             f"{self.active} of {self.limit} {self._what} are in use{kept}; try again in {retry:.1f} s",
             retry_after=retry,
+            limit=self._named,
         )
 
     def _reclaim(self) -> None:

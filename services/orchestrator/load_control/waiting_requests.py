@@ -1,6 +1,7 @@
 """Requests that wait for a place because other keys hold them all: few, and not for long."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from services.orchestrator.load_control.fair_shares import FairShares, Holder
@@ -11,6 +12,7 @@ class _Waiting:
     holder: Holder
     served: "asyncio.Future[bool]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Whether it got a place."""
+    since: float = field(default_factory=time.monotonic)
 
 
 class WaitingRequests:
@@ -22,6 +24,15 @@ class WaitingRequests:
         self._shares = shares
         self._waiting: list[_Waiting] = []
         """In the order in which they came."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> float:
+        """Seconds that the first one has waited; 0: none waits. May be asked in any thread."""
+        first = next(iter(self._waiting), None)
+        return 0.0 if first is None else time.monotonic() - first.since
 
     async def wait(self, holder: Holder, seconds: float) -> bool:
         """Whether a place was taken for the request within the time."""

@@ -2,7 +2,7 @@
 them, and reads them again after a failure.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from cosyserve.errors import SpeechFault
@@ -40,9 +40,13 @@ class TokenStream:
         """Whether `timing` will have text_starts; None while that is unknown."""
         self.timing: GenerationTiming | None = None
         """Set with the last token."""
+        self.on_tokens: Callable[[], None] = lambda: None
+        """Called whenever tokens arrive."""
         self._changes = Changes()
 
     def extend(self, tokens: Sequence[int]) -> None:
+        if tokens:
+            self.on_tokens()
         self.tokens.extend(tokens)
         self._changes.notify()
 

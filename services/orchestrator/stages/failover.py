@@ -17,11 +17,14 @@ import grpc
 
 from cosyserve import errors
 from cosyserve.engines.compatibility import Identity
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
+_FAILOVERS = counter(names.FAILOVERS)
 ASSEMBLY = 2
 """Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with
 each change that moves a sample, so that a request from an earlier release is refused instead of
@@ -171,6 +174,8 @@ async def call_with_failover(
             log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
             raise
         else:
+            if failures:
+                _FAILOVERS.add(failures, stage=replicas.stage)
             return failures
 
 

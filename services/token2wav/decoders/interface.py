@@ -7,7 +7,7 @@ after the prompt.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,15 @@ class StreamState(Protocol):
         """Ask a running step to skip this stream as soon as it can. May be called from any
         thread.
         """
+
+
+@runtime_checkable
+class HasPages(Protocol):
+    """A decoder whose streams share a pool of pages."""
+
+    @property
+    def pages(self) -> tuple[int, int]:
+        """Pages that streams hold, and pages that there are. May be called from any thread."""
 
 
 S = TypeVar("S", bound=StreamState)

@@ -71,6 +71,11 @@ class PagedDecoder:
         return self._flow_step.recomputed
 
     @property
+    def pages(self) -> tuple[int, int]:
+        """As `HasPages`."""
+        return self._pages.held, self._pages.count
+
+    @property
     def token_bytes(self) -> int:
         """A token's share of a page."""
         return -(-self._flow.page_bytes // CHUNK_TOKENS)

@@ -19,15 +19,17 @@ from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
-from services.token2wav.decoders.interface import Decoded, Decoder
+from services.token2wav.decoders.interface import Decoded, Decoder, HasPages
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
+from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
+from services.token2wav.scheduling.occupancy import Occupancy, watch
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
-from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot
+from services.token2wav.scheduling.stream_slot import StreamSlot
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class Batcher:
         self._delivery = Delivery(first_chunk_delay, self._clock, self._changed, self._slots, self._forget)
         self._in_step: set[StreamSlot] = set()
         self._closing = False
+        self._limits = limits
+        watch(self)
         self._thread: threading.Thread | None = None
         if clock is None:
             self._thread = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
@@ -151,6 +155,13 @@ class Batcher:
             return Stats(
                 len(self._slots), held_bytes(self._slots), self._budget.peak, runner.steps, runner.longest_seconds
             )
+
+    def occupancy(self) -> Occupancy:
+        """What the metrics say about the current streams."""
+        paged = next((each for each in self._decoders.values() if isinstance(each, HasPages)), None)
+        pages = paged.pages if paged is not None else None
+        with self._changed:
+            return Occupancy.of(self._slots, self._in_step, self._limits.max_streams, pages, self._clock.now())
 
     def close(self) -> None:
         """End every stream with Unavailable, and the thread after its current step. Blocks until
@@ -261,6 +272,7 @@ class Batcher:
         slot.decoded_parts.clear()
         if slot in self._slots:
             self._slots.remove(slot)
+            slot.hang_up.release()
 
 
 def _neighbours(sentence: Sentence, slots: Sequence[StreamSlot]) -> tuple[StreamSlot | None, StreamSlot | None]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Overloaded
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded, StreamState
 from services.token2wav.inputs.request import Profile
@@ -15,6 +17,7 @@ from services.token2wav.scheduling.next_step import ScheduledWork
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
 log = logging.getLogger(__name__)
+_BATCH = histogram(names.BATCH_SIZE)
 FAULTS_IN_A_ROW = 3
 """Consecutive failed steps after which the engine counts as broken, because a device error persists
 until the process ends.
@@ -149,6 +152,7 @@ class StepRunner:
     def run(self, works: Sequence[ScheduledWork]) -> tuple[Results, float] | CosyserveError:
         """Run one step: the results and when it ended, or the error that ends all its streams."""
         self.steps += 1
+        _BATCH.record(len(works))
         began = self._clock.now()
         try:
             results: Results = works[0].slot.decoder.step([work.step_input for work in works])

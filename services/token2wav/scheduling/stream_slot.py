@@ -9,61 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio.encoding import to_pcm
 from cosyserve.engines.engine_load import EngineLoad
+from cosyserve.metrics import names
+from cosyserve.metrics.hang_up import HangUp, of_call
+from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
-from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
+from services.token2wav.scheduling.hop_audio import Deliver, HopAudio
 from services.token2wav.scheduling.hop_timings import HopTimings, hold_timings
 
+_SLACK = histogram(names.PLAYBACK_SLACK)
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state of its voice's prompt was cached when the
 sentence started.
 """
-
-
-@dataclass(frozen=True)
-class HopAudio:
-    """A finished hop. samples: float32 [n] at 24 kHz, new ones only, possibly none. timings: time
-    spans of flow and vocoder for this hop. start_sample: position of the samples in the sentence,
-    set by the stream that yields the hop.
-    """
-
-    hop: Hop
-    samples: NDArray[np.float32]
-    timings: list[Timing]
-    start_sample: int = 0
-
-    @property
-    def last(self) -> bool:
-        """Whether this is the last hop of the sentence."""
-        return self.hop.final
-
-    @property
-    def end_sample(self) -> int:
-        """Samples computed up to the end of this hop."""
-        return self.start_sample + self.samples.size
-
-    @property
-    def audio(self) -> bytes:
-        """The samples as s16le, encoded at each call."""
-        return to_pcm(self.samples)
-
-    def joined(self, following: "HopAudio") -> "HopAudio":
-        """Both hops as one longer hop."""
-        hop = Hop(self.hop.index, self.hop.start, following.hop.end, following.hop.final)
-        return HopAudio(hop, np.concatenate([self.samples, following.samples]), self.timings + following.timings)
-
-
-Deliver = Callable[["HopAudio | Exception"], None]
-"""Receives each finished hop, or the error that ends the stream. Called from the batcher's thread;
-must not block.
-"""
-
-
 LEAST_SECONDS = 0.25
 """Minimum time that an engine needs between the moment when a hop can begin and the moment when its
 player runs dry. With less time, the tokens or the reader were late, not the engine.
@@ -150,6 +112,8 @@ class StreamSlot:
     """
     timings: HopTimings = field(default_factory=HopTimings)
     """When the hops were computed, and what they waited for."""
+    hang_up: HangUp = field(default_factory=lambda: of_call().hold())
+    """Of the call of this stream; it holds memory until it is forgotten."""
     last_step: int = 0
     """Number of the last step in which this stream took part."""
     decoded_parts: list[Decoded] = field(default_factory=list)
@@ -236,6 +200,20 @@ class StreamSlot:
         if missed and self.missing_tokens() <= 0:
             self.timings.tokens_complete()
 
+    def waits_since(self) -> float | None:
+        """Since when it waits for the engine, in seconds of the batcher's clock; None: it waits for
+        tokens, or for its reader.
+        """
+        if self.is_decoded or self.unread_hops >= 2 or self.missing_tokens():
+            return None
+        return self.due_at if self.decoding else self.waiting_since
+
+    def slack(self, now: float) -> float:
+        """Seconds until its player runs dry or, before its first sound, until that is late."""
+        if self.is_playing or self.follows is not None:
+            return self.plays_until - now
+        return (self.waiting_since or now) + FIRST_SOUND_SECONDS - now
+
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
         can be computed.
@@ -289,6 +267,8 @@ class StreamSlot:
 
     def _plays(self, samples: NDArray[np.float32], now: float) -> None:
         begins = not self.is_heard and audible_from(samples) is not None
+        if self.is_playing:
+            _SLACK.record(max(self.plays_until - now, 0.0))
         if self.is_playing and not begins:
             # A hop that could only begin shortly before the player ran dry, or later, was late
             # because of the caller's tokens or reading, not because of the engine.

@@ -34,6 +34,13 @@ class Pages:
         """Pages without an owner."""
         return len(self._free)
 
+    @property
+    def held(self) -> int:
+        """Pages that streams hold: not free, and not only in the prompt cache."""
+        with self._lock:
+            kept = sum(self._owners[page] == 1 for page in self._cached)
+            return self.count - len(self._free) - kept
+
     def take(self, count: int) -> list[int] | None:
         """`count` pages with one owner each, None if there are fewer."""
         with self._lock:

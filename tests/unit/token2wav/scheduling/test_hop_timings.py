@@ -23,7 +23,7 @@ def test_the_waits_of_a_hop_and_its_work_follow_each_other(monkeypatch: pytest.M
     timings, complete = HopTimings(), 100 * MS
     monkeypatch.setattr(time, "time_ns", lambda: complete)
     timings.tokens_complete()
-    # A step inside the prompt before the tokens were there, then a wait, then two steps with one between them.
+    # A step inside the prompt before the tokens were there, a wait, two steps and one between.
     first = spans(
         timings,
         0,
@@ -35,8 +35,8 @@ def test_the_waits_of_a_hop_and_its_work_follow_each_other(monkeypatch: pytest.M
         ("queue", 100 * MS, 130 * MS),
         ("queue", 160 * MS, 165 * MS),
     ]
-    # The tokens of the next hop were there all the time: it waits from the end of the hop before, and shorter
-    # waits than a millisecond have no span.
+    # The tokens of the next hop were there: it waits from the end of the hop before. Waits of less
+    # than a millisecond have no span.
     assert spans(timings, 1, part((180 * MS + 900_000, 190 * MS), (190 * MS, 200 * MS))) == [
         ("flow", 180 * MS + 900_000, 190 * MS),
         ("vocoder", 190 * MS, 200 * MS),

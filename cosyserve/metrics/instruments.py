@@ -1,0 +1,106 @@
+"""How a metric of `names` is counted: one instrument for each, made when it is first asked for.
+
+The instruments are those of OpenTelemetry's API; they record nothing until `provider.start` found
+somebody who reads them. A gauge is read when somebody asks, from the object that knows the value,
+so that it can never be out of step with it.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from opentelemetry import metrics
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from cosyserve.metrics import names
+from cosyserve.metrics.names import Metric
+
+Owner = TypeVar("Owner", bound=object)
+Labels = Mapping[str, str]
+Reading = float | Iterable[tuple[Labels, float]]
+"""A value, or several with their labels."""
+_TOGETHER: dict[str, Callable[[list[float]], float]] = {names.QUEUE_AGE.name: max, names.TOKEN2WAV_SLACK.name: min}
+"""Where several owners of a gauge are not added up."""
+_meter = metrics.get_meter("cosyserve")
+
+
+class Counter:
+    """Counts up."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._counter = _meter.create_counter(metric.name, metric.unit, metric.description)
+
+    def add(self, amount: float = 1, **labels: str) -> None:
+        """May be called in any thread."""
+        self._counter.add(amount, labels)
+
+
+class Histogram:
+    """Counts values by bucket."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._histogram = _meter.create_histogram(
+            metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.borders
+        )
+
+    def record(self, value: float, context: Context | None = None, **labels: str) -> None:
+        """May be called in any thread. context: of the trace that an exemplar names; None: the
+        current one.
+        """
+        self._histogram.record(value, labels, context)
+
+
+class Observed:
+    """A gauge, or a counter whose values are kept elsewhere. With several owners in one process
+    the values of equal labels are put together by `together`.
+    """
+
+    def __init__(self, metric: Metric, together: Callable[[list[float]], float], *, counts: bool) -> None:
+        self._owners: weakref.WeakKeyDictionary[Any, Callable[[Any], Reading]] = weakref.WeakKeyDictionary()
+        self._together = together
+        create = _meter.create_observable_counter if counts else _meter.create_observable_gauge
+        create(metric.name, [self._observe], metric.unit, metric.description)
+
+    def watch(self, owner: Owner, read: Callable[[Owner], Reading]) -> None:
+        """Read the value from `owner` as long as it lives. read: called in a thread of its own; it
+        must not keep `owner` alive.
+        """
+        self._owners[owner] = read
+
+    def forget(self, owner: object) -> None:
+        """`owner` is over; its values end."""
+        self._owners.pop(owner, None)
+
+    def _observe(self, _: CallbackOptions) -> list[Observation]:
+        values: dict[frozenset[tuple[str, str]], list[float]] = {}
+        for owner, read in list(self._owners.items()):
+            reading = read(owner)
+            for labels, value in [({}, reading)] if isinstance(reading, int | float) else list(reading):
+                values.setdefault(frozenset(labels.items()), []).append(value)
+        return [Observation(self._together(each), dict(labels)) for labels, each in values.items()]
+
+
+@functools.cache
+def counter(metric: Metric) -> Counter:
+    """The counter of a metric of `names`."""
+    return Counter(metric)
+
+
+@functools.cache
+def histogram(metric: Metric) -> Histogram:
+    """The histogram of a metric of `names`."""
+    return Histogram(metric)
+
+
+@functools.cache
+def gauge(metric: Metric) -> Observed:
+    """The gauge of a metric of `names`."""
+    return Observed(metric, _TOGETHER.get(metric.name, sum), counts=False)
+
+
+@functools.cache
+def observed_counter(metric: Metric) -> Observed:
+    """The counter of a metric of `names` whose values are kept elsewhere."""
+    return Observed(metric, sum, counts=True)
