@@ -8,6 +8,7 @@ kind and the status, never the text: that may quote the caller.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +123,13 @@ def outgoing() -> list[tuple[str, str]]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return list(carrier.items())
+
+
+def record_beginning(name: str) -> None:
+    """Record the time since the current span began as a span below it."""
+    begin_ns = getattr(trace.get_current_span(), "start_time", None)
+    if begin_ns is not None:
+        record(Timing(name, begin_ns, time.time_ns()))
 
 
 def record(timing: Timing, parent: Context | None = None) -> None:

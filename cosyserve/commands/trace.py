@@ -15,7 +15,7 @@ from cosyserve.commands.terminal.output import WrongUsage, print_json
 from cosyserve.errors import InvalidRequest, NotFound
 from cosyserve.metrics.names import TERMS
 from cosyserve.settings import TRACE_FILE
-from cosyserve.traces.first_sound import FirstSound, first_sounds
+from cosyserve.traces.first_sound import GATEWAY_TERM, FirstSound, first_sounds
 from cosyserve.traces.spans import Traces, read_traces
 
 HELP = "draw what the first sound of a request was made of"
@@ -138,6 +138,7 @@ def as_dict(sound: FirstSound) -> dict[str, Any]:
         "on_the_way_milliseconds": sound.way_milliseconds,
         "unexplained_milliseconds": sound.unexplained_milliseconds,
         "unexplained_share": sound.unexplained_share,
+        "unexplained": [{"start": since(start), "end": since(end)} for start, end in sound.unexplained],
     }
 
 
@@ -146,7 +147,7 @@ def _print_summary(sounds: Sequence[FirstSound], *, as_json: bool) -> int:
         "first sound": [sound.milliseconds for sound in sounds],
         **{
             name: [sum((t.end_ns - t.start_ns) / 1e6 for t in sound.terms if t.name == name) for sound in sounds]
-            for name in TERMS
+            for name in (GATEWAY_TERM, *TERMS)
         },
         "on the way": [sound.way_milliseconds for sound in sounds],
         "no span explains": [sound.unexplained_milliseconds for sound in sounds],

@@ -9,13 +9,15 @@ answer is on the way: that is named, too. What remains is explained by no span.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cosyserve.metrics.names import TERMS
+from cosyserve.metrics.names import STAGES, TERMS
 from cosyserve.traces.intervals import Interval, clipped, nanoseconds, outside
 from cosyserve.traces.spans import AttributeValue, Span
 
 TERM_PREFIX = "first_sound."
 FIRST_SOUND_MILLISECONDS = "first_sound.milliseconds"
 """Attribute of a request that sounds: whole milliseconds until then."""
+GATEWAY_TERM = "gateway"
+"""In front of the others where the request came in there."""
 _OF_ITSELF = ("admission", "held")
 """Terms in which the orchestrator waits for no answer: they explain themselves."""
 _GATEWAY, _SESSIONS = "gateway ", ("gateway WEBSOCKET", "gateway WYOMING")
@@ -56,8 +58,6 @@ class FirstSound:
     entry: Span
     """Where the request came in: `request`, or the span of the gateway around it."""
     end_ns: int
-    before: tuple[Span, ...]
-    """Spans of the gateway in front of the call."""
     terms: tuple[Term, ...]
     unexplained: tuple[Interval, ...]
     request_id: str
@@ -112,37 +112,52 @@ def _first_sound(request: Span, entry: Span, children: dict[str, list[Span]]) ->
     inside = list(_below(request, children))
     marks = {span.name.removeprefix(TERM_PREFIX): span for span in inside if span.name.startswith(TERM_PREFIX)}
     if not marks:
-        return FirstSound(request, entry, request.end_ns, (), (), (), _request_id(entry, request))
+        return FirstSound(request, entry, request.end_ns, (), (), _request_id(entry, request))
     work = sorted(
         (span for span in inside if span.id not in children and not span.name.startswith(TERM_PREFIX)),
         key=lambda span: (span.start_ns, span.end_ns),
     )
     calls = [span for span in inside if span.id in children]
     terms = tuple(_term(name, marks[name], work, calls) for name in TERMS if name in marks)
-    before = tuple(span for span in children.get(entry.id, ()) if span.id not in children and entry is not request)
+    if entry is not request:
+        terms = (_gateway_term(entry, request, terms[0].start_ns, children), *terms)
     end = max(span.end_ns for span in marks.values())
-    known = [
-        *((span.start_ns, span.end_ns) for span in (*work, *before)),
-        *((term.start_ns, term.end_ns) for term in terms if term.name in _OF_ITSELF),
-        *(interval for term in terms for interval in term.way),
-    ]
+    known = list[Interval]()
+    for term in terms:
+        window = (term.start_ns, term.end_ns)
+        known += [window] if term.name in _OF_ITSELF else term.way
+        known += clipped([(span.start_ns, span.end_ns) for span in term.work], window)
     unexplained = tuple(outside(known, (entry.start_ns, end)))
-    return FirstSound(request, entry, end, before, terms, unexplained, _request_id(entry, request))
+    return FirstSound(request, entry, end, terms, unexplained, _request_id(entry, request))
+
+
+def _gateway_term(entry: Span, request: Span, until_ns: int, children: dict[str, list[Span]]) -> Term:
+    """What the gateway did until the orchestrator had the call."""
+    work = [span for span in children[entry.id] if span.id not in children and span.start_ns < request.start_ns]
+    called = max((span.end_ns for span in work), default=request.start_ns)
+    return Term(
+        GATEWAY_TERM,
+        entry.start_ns,
+        until_ns,
+        tuple(sorted(work, key=lambda span: span.start_ns)),
+        ((called, request.start_ns),) if called < request.start_ns else (),
+    )
 
 
 def _term(name: str, mark: Span, work: Iterable[Span], calls: Iterable[Span]) -> Term:
     window = (mark.start_ns, mark.end_ns)
-    ours = tuple(span for span in work if clipped([(span.start_ns, span.end_ns)], window))
+    # The other stages work at the same time, for later sound, which explains nothing here.
+    stages = STAGES if name == "held" else (name,)
+    ours = tuple(span for span in work if span.service in stages and clipped([(span.start_ns, span.end_ns)], window))
     if name in _OF_ITSELF:
         return Term(name, *window, ours, ())
-    gaps = outside([(span.start_ns, span.end_ns) for span in ours], window)
     way = []
-    for start, end in gaps:
+    for start, end in outside([(span.start_ns, span.end_ns) for span in ours], window):
         if end == window[1]:
             way.append((start, end))
         elif start == window[0]:
             # As far as the service has not taken the call, which may have been open before.
-            taken = [span.start_ns for span in calls if start <= span.start_ns <= end]
+            taken = [span.start_ns for span in calls if span.service == name and start <= span.start_ns <= end]
             way.append((start, min(taken, default=end)))
     return Term(name, *window, ours, tuple(way))
 

@@ -52,8 +52,6 @@ def lines(sound: FirstSound) -> Iterator[str]:
     yield ""
     scale = _Scale(sound.start_ns, sound.end_ns)
     yield f"{'':<26}{'ms':>9}{'':>8} |{'0':<{_WIDTH - 10}}{f'{sound.milliseconds:.1f}':>10}|"
-    for span in sound.before:
-        yield _row(f"  {span.name}", [(span.start_ns, span.end_ns)], sound, scale, "▒", share=False)
     for term in sound.terms:
         yield _row(term.name, [(term.start_ns, term.end_ns)], sound, scale)
         yield from _work_rows(term.work, sound, scale)
