@@ -20,6 +20,8 @@ GATEWAY_TERM = "gateway"
 """In front of the others where the request came in there."""
 _OF_ITSELF = ("admission", "held")
 """Terms in which the orchestrator waits for no answer: they explain themselves."""
+_WHOLE_SENTENCE = "llm.decode"
+"""Its beginning, which the first sound needs, is the span llm.first_hop."""
 _GATEWAY, _SESSIONS = "gateway ", ("gateway WEBSOCKET", "gateway WYOMING")
 """Spans of the gateway begin so. That of a session holds many requests, and starts none."""
 _SPEAKING = (
@@ -114,7 +116,11 @@ def _first_sound(request: Span, entry: Span, children: dict[str, list[Span]]) ->
     if not marks:
         return FirstSound(request, entry, request.end_ns, (), (), _request_id(entry, request))
     work = sorted(
-        (span for span in inside if span.id not in children and not span.name.startswith(TERM_PREFIX)),
+        (
+            span
+            for span in inside
+            if span.id not in children and not span.name.startswith(TERM_PREFIX) and span.name != _WHOLE_SENTENCE
+        ),
         key=lambda span: (span.start_ns, span.end_ns),
     )
     calls = [span for span in inside if span.id in children]

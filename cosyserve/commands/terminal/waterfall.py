@@ -58,7 +58,7 @@ def lines(sound: FirstSound) -> Iterator[str]:
         if term.way:
             yield _row("  on the way", term.way, sound, scale, "·", share=False)
     yield ""
-    yield f"{'on the way between services':<27}{sound.way_milliseconds:8.1f}"
+    yield f"{'on the way, together':<26}{sound.way_milliseconds:9.1f}"
     yield _row("no span explains", sound.unexplained, sound, scale, "?")
 
 
