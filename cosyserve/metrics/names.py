@@ -155,7 +155,9 @@ PLAYBACK_SLACK = _histogram(
 
 STREAMS_ACTIVE = _gauge("cosyserve.streams.active", "{stream}", "Requests that are being spoken", SERVICES)
 STREAMS_LIMIT = _gauge("cosyserve.streams.limit", "{stream}", "How many are admitted at once", SERVICES)
-STREAMS_WAITING = _gauge("cosyserve.streams.waiting", "{stream}", "Requests that wait to be admitted", SERVICES)
+STREAMS_WAITING = _gauge(
+    "cosyserve.streams.waiting", "{stream}", "Requests that wait for a place or a turn", (FRONTEND, LLM, ORCHESTRATOR)
+)
 REQUESTS = _counter(
     "cosyserve.requests",
     "{request}",

@@ -3,15 +3,19 @@ which they are sent by OTLP, both, or nobody, and then nothing is counted.
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from opentelemetry import metrics
 
 from cosyserve.metrics import names
 from cosyserve.metrics.exposition import OPEN_METRICS, TEXT, exposition, wants_open_metrics
+from cosyserve.metrics.gpus import Gpus, watch
 from cosyserve.metrics.instruments import counter
 from cosyserve.metrics.known_series import known_series
 from cosyserve.metrics.names import Kind
+
+if TYPE_CHECKING:
+    from cosyserve.metrics.scrape_reader import ScrapeReader
 
 OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 
@@ -19,8 +23,10 @@ OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_END
 class Scraped:
     """What the port of this process answers to a scraper; there is one for each process."""
 
-    reader: Any = None
-    """A ScrapeReader, None if metrics are not served."""
+    reader: "ScrapeReader | None" = None
+    """None: metrics are not served."""
+    gpus: Gpus | None = None
+    """Kept, so that they are read."""
 
 
 def start(service: str, resource: dict[str, str], *, scraped: bool) -> None:
@@ -46,6 +52,8 @@ def start(service: str, resource: dict[str, str], *, scraped: bool) -> None:
         readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     metrics.set_meter_provider(MeterProvider(readers, Resource.create(resource)))
     _begin_at_zero(service)
+    if service in names.GPU_MEMORY.services:
+        Scraped.gpus = watch()
 
 
 def page(accept: str) -> tuple[str, bytes] | None:

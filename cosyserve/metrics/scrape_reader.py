@@ -35,7 +35,7 @@ class ScrapeReader(MetricReader):
         with self._lock:
             self._data = None
             self.collect()
-            found = {} if self._data is None else self._read(self._data)
+            found: dict[str, Family] = {} if self._data is None else self._read(self._data)
         own = [found.get(metric.name, Family(metric)) for metric in names.ALL if self.service in metric.services]
         return [self._from_the_start(family) if family.metric.borders else family for family in own]
 

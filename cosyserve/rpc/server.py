@@ -20,7 +20,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from cosyserve import settings as environment
-from cosyserve import telemetry
+from cosyserve import telemetry, traced_logging
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.metrics import names
 from cosyserve.rpc import reflection
@@ -235,7 +235,7 @@ def run(
     """
     try:
         values = environment.load(settings, prefix, os.environ)
-        logging.basicConfig(level=values.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        traced_logging.begin(values.log_level)
         asyncio.run(_serve(name, values, loader(values), owns_health, gate(values)))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")

@@ -7,7 +7,7 @@ import socket
 import sys
 
 from cosyserve import settings as environment
-from cosyserve import telemetry
+from cosyserve import telemetry, traced_logging
 from cosyserve.errors import SettingsError
 from cosyserve.tls.certificate_files import CurrentCertificates, read
 from services.gateway.app import application, connection_limits
@@ -23,7 +23,7 @@ def main() -> int:
     """Returns the exit status: 0 drained, 2 the settings."""
     try:
         settings = environment.load(GatewaySettings, PREFIX, os.environ)
-        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        traced_logging.begin(settings.log_level)
         # At INFO it writes the address of each WebSocket, which may name a voice or bear a key.
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         listening = _listen("listen", settings.listen, settings.reader_seconds)
@@ -37,7 +37,7 @@ def main() -> int:
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    telemetry.configure("Gateway")
+    telemetry.configure("gateway", scraped=bool(settings.health_listen))
     app = application(settings, wyoming, certificates, probes)
     if wyoming is not None:
         log.info("the gateway serves Wyoming on port %d", wyoming.getsockname()[1])

@@ -31,6 +31,7 @@ from services.gateway.serving.request_limit import RequestLimit
 from services.gateway.settings import GatewaySettings
 from services.gateway.speech.drain import Drain
 from services.gateway.speech.refusals import EXPECTED, refused
+from services.gateway.speech.request_record import REQUESTS
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.speech.whole_file import HeldAudio
@@ -74,6 +75,7 @@ def application(
                 await health_port.close()
                 await app.state.health.close()
 
+    REQUESTS.limit = settings.max_connections
     app: FastAPI = FastAPIOffline(title="cosyserve", version=release(), lifespan=connected)
     # As an argument it is deprecated in favour of uvicorn's, which expects proxies to strip it.
     app.root_path = settings.root_path

@@ -3,6 +3,7 @@ log. Never its text, and no address that names a voice.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import secrets
@@ -13,9 +14,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
+from cosyserve.metrics import names
 from services.gateway.serving.request_limit import HEALTH_PATHS
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.refusals import AnswerByPath
+from services.gateway.speech.request_record import RequestRecord, active, status_name
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -38,7 +41,8 @@ class RequestContext:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
-        begun, status, sent = time.monotonic(), 0, 0
+        record = RequestRecord()
+        begun, status, sent = record.begun, 0, 0
         first_byte: float | None = None
 
         async def observed(message: Message) -> None:
@@ -48,15 +52,20 @@ class RequestContext:
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             elif size := len(message.get("body") or message.get("bytes") or message.get("text") or b""):
                 sent += size
-                first_byte = time.monotonic() - begun if first_byte is None else first_byte
+                if first_byte is None:
+                    first_byte = time.monotonic() - begun
+                    if record.speaks:
+                        record.heard()
             await send(message)
 
-        with telemetry.call_span(f"gateway {scope.get('method', 'WEBSOCKET')}", propagate.extract(headers)):
+        counted = active(record) if scope["type"] == "http" else contextlib.nullcontext()
+        with telemetry.call_span(f"gateway {scope.get('method', 'WEBSOCKET')}", propagate.extract(headers)), counted:
             telemetry.annotate("request.id", request_id)
             try:
                 await self._app(scope, receive, observed)
             except asyncio.CancelledError:
                 # The drain cuts what has not ended in its time.
+                record.status = "UNAVAILABLE"
                 if status or scope["type"] == "websocket":
                     raise
                 failure = Failure(503, "draining", "the gateway is being stopped", 1.0)
@@ -68,6 +77,10 @@ class RequestContext:
                 log.exception("%s failed", request_id)
                 await self._failed(scope, failure_of(error))(scope, receive, observed)
             finally:
+                # Of a WebSocket each utterance is counted, and a connection only if it was refused.
+                if (scope["type"] == "http" or status >= 400) and _route(scope) not in _QUIET:
+                    record.api, record.status = _api(scope), record.status or status_name(status)
+                    record.count()
                 if _route(scope) not in _QUIET:
                     log.info(
                         "%s %s %s: status %s, %d bytes, first after %s ms, %.0f ms in all",
@@ -79,6 +92,13 @@ class RequestContext:
                         "-" if first_byte is None else f"{1000 * first_byte:.0f}",
                         1000 * (time.monotonic() - begun),
                     )
+
+
+def _api(scope: Scope) -> str:
+    """The API to whose package the route belongs."""
+    module = getattr(scope.get("endpoint"), "__module__", "")
+    api = module.removeprefix("services.gateway.").partition(".")[0]
+    return api if api in names.METHODS[names.GATEWAY] else "other"
 
 
 def _route(scope: Scope) -> str:

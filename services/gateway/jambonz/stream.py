@@ -29,6 +29,7 @@ from services.gateway.jambonz.messages import (
 from services.gateway.speech.arriving_text import MOST_CHARACTERS, ArrivingText
 from services.gateway.speech.drain import drain_of
 from services.gateway.speech.failures import failure_of
+from services.gateway.speech.request_record import utterance_of
 from services.gateway.speech.speaking import Speaker, speaker_of
 
 log = logging.getLogger(__name__)
@@ -194,9 +195,11 @@ class Call:
         speech = self.speaker.client.streaming_synthesize(
             text.fragments(), idle_timeout_milliseconds=_LONGEST_PAUSE_MILLISECONDS, **options
         )
-        async with speech:
-            async for chunk in speech:
-                await self._in_time(self._socket.send_bytes(chunk.audio))
+        with utterance_of("jambonz") as counted:
+            async with speech:
+                async for chunk in speech:
+                    counted.sends()
+                    await self._in_time(self._socket.send_bytes(chunk.audio))
 
     async def _in_time(self, sending: Awaitable[None]) -> None:
         seconds = self.speaker.reader_seconds

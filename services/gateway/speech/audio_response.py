@@ -17,6 +17,7 @@ from cosyserve.audio.compressed import FileFormat
 from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.hang_up import until_hung_up
+from services.gateway.speech.request_record import current_record
 from services.gateway.speech.speaking import Utterance
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class AudioResponse(Response):
         finally:
             hanging_up.cancel()
             if not speaking.done():
+                current_record().hung_up()
                 # First the call, so that the stages stop now and not when the task has ended.
                 await self._utterance.aclose()
                 speaking.cancel()
@@ -88,6 +90,7 @@ class AudioResponse(Response):
             except Exception as error:
                 # The server closes a connection whose body was not completed.
                 _note(error)
+                current_record().answered(failure_of(error), error)
                 log.warning("an answer was cut: %s", _reason(error))
 
     async def _send(self, send: Send, piece: bytes) -> None:

@@ -20,6 +20,7 @@ from cosyserve.errors import (
     Unauthenticated,
     Unavailable,
 )
+from services.gateway.speech.request_record import current_record
 
 _SERVER = re.compile(r"^server at \S+: ")
 _STATUSES: tuple[tuple[type[CosyserveError], int, str], ...] = (
@@ -69,7 +70,15 @@ def _without_address(message: str) -> str:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Errors that are not ours say nothing about their cause: that may quote another caller."""
+    """Errors that are not ours say nothing about their cause: that may quote another caller. Noted
+    in the record of the current request.
+    """
+    failure = _failure_of(error)
+    current_record().answered(failure, error)
+    return failure
+
+
+def _failure_of(error: Exception) -> Failure:
     if isinstance(error, SpeechFault):
         return Failure(500, error.guard.lower(), _without_address(error.message))
     for kind, status, code in _STATUSES:

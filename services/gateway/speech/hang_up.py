@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from cosyserve.errors import CallerStalled
+from services.gateway.speech.request_record import current_record
 
 T = TypeVar("T")
 
@@ -21,6 +22,7 @@ async def unless_hung_up(request: Request, working: Coroutine[Any, Any, T]) -> T
     try:
         await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
+            current_record().hung_up()
             raise CallerStalled("the caller hung up")
         return work.result()
     finally:

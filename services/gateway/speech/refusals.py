@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
+from services.gateway.speech.request_record import current_record
 
 Answer = Callable[[Failure], Response]
 """A failure as an API's own error object."""
@@ -52,6 +53,7 @@ def answer_by_path(answers: Mapping[str, Answer], otherwise: Answer) -> AnswerBy
 
     def answer(scope: Scope, failure: Failure) -> Response:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        current_record().answered(failure)
         return next((own for prefix, own in answers.items() if path.startswith(prefix)), otherwise)(failure)
 
     return answer

@@ -14,6 +14,7 @@ from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Unauthenticated
 from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
+from services.gateway.speech.request_record import current_record
 from services.gateway.speech.voice_names import VoiceNames
 
 _ACCESS_SECONDS = 2.0
@@ -41,6 +42,7 @@ class Utterance:
             calls.append(self.speech)
             try:
                 async for chunk in self.speech:
+                    current_record().speaks = True
                     yield chunk
                 return
             except FailedPrecondition:
@@ -50,6 +52,7 @@ class Utterance:
             calls.append(plain)
             self.notes.append(_IGNORED_INSTRUCTIONS)
             async for chunk in self.speech:
+                current_record().speaks = True
                 yield chunk
 
     async def aclose(self) -> None:

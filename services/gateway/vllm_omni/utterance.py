@@ -12,6 +12,7 @@ from cosyserve.audio.compressed import file_encoder
 from cosyserve.errors import CallerStalled, CosyserveError, Unauthenticated
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.speech.encoded_speech import encoded
+from services.gateway.speech.request_record import CountedUtterance, utterance_of
 from services.gateway.speech.speaking import Utterance, speaker_of
 from services.gateway.speech.whole_file import HeldAudio, whole_file
 from services.gateway.vllm_omni.messages import (
@@ -56,7 +57,9 @@ class SpokenUtterance:
         try:
             if self._writing is not None:
                 await self._writing.write(text)
-            await (self._stream(utterance) if self._config.stream_audio else self._send_file(utterance))
+            with utterance_of("vllm_omni") as counted:
+                send = self._stream if self._config.stream_audio else self._send_file
+                await send(utterance, counted)
         except (WebSocketDisconnect, CallerStalled, Unauthenticated):
             raise
         except Exception as error:
@@ -103,11 +106,12 @@ class SpokenUtterance:
         await self._start()
         await self._conversation.send(audio_done(self._number, self._sent, failed=True))
 
-    async def _stream(self, utterance: Utterance) -> None:
+    async def _stream(self, utterance: Utterance, counted: CountedUtterance) -> None:
         encoder, chunks = file_encoder(self._config.response_format), 0
         async with contextlib.aclosing(encoded(utterance, encoder)) as pieces:
             async for piece in pieces:
                 await self._start()
+                counted.sends()
                 if self._config.word_timestamps:
                     await self._conversation.send(audio_chunk(self._number, chunks, self._sent, piece, None))
                 else:
@@ -120,10 +124,11 @@ class SpokenUtterance:
             await self._conversation.send(audio_chunk(self._number, chunks, self._sent, b"", times))
         await self._conversation.send(audio_done(self._number, self._sent, failed=False))
 
-    async def _send_file(self, utterance: Utterance) -> None:
+    async def _send_file(self, utterance: Utterance, counted: CountedUtterance) -> None:
         with self._held.room() as room:
             data = b"".join(await whole_file(utterance, self._config.response_format, SAMPLE_RATE, room))
             await self._start()
+            counted.sends()
             await self._conversation.send_audio(data)
             self._sent = len(data)
         await self._conversation.send(audio_done(self._number, self._sent, failed=False))

@@ -22,6 +22,7 @@ from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai.error_object import error_object
 from services.gateway.speech.caller_key import checked
 from services.gateway.speech.failures import failure_of
+from services.gateway.speech.request_record import CountedUtterance, utterance_of
 from services.gateway.speech.speaking import Speaker, speaker_of
 from services.gateway.websocket.conversation import Conversation, Message
 from services.gateway.websocket.messages import (
@@ -81,23 +82,29 @@ async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup
     caller = propagate.extract({"traceparent": setup.traceparent}) if setup.traceparent else context.get_current()
     with telemetry.call_span("gateway utterance", caller):
         try:
-            await _spoken(conversation, speech, as_json=setup.audio == "json")
+            with utterance_of("websocket") as counted:
+                await _spoken(conversation, speech, counted, as_json=setup.audio == "json")
         except Exception as error:
             telemetry.failed(error)
             raise
 
 
-async def _spoken(conversation: Conversation, speech: "StreamingSpeech", *, as_json: bool) -> None:
+async def _spoken(
+    conversation: Conversation, speech: "StreamingSpeech", counted: CountedUtterance, *, as_json: bool
+) -> None:
     async with speech:
-        utterance = _Utterance(conversation, speech, as_json=as_json)
+        utterance = _Utterance(conversation, speech, counted, as_json=as_json)
         await conversation.speak(utterance.send(), utterance.on_message)
 
 
 class _Utterance:
     """One setup and what follows it."""
 
-    def __init__(self, conversation: Conversation, speech: "StreamingSpeech", *, as_json: bool) -> None:
+    def __init__(
+        self, conversation: Conversation, speech: "StreamingSpeech", counted: CountedUtterance, *, as_json: bool
+    ) -> None:
         self._conversation, self._speech, self._as_json = conversation, speech, as_json
+        self._counted = counted
         self._ended = self._cut = self._cancelled = False
 
     async def on_message(self, message: Message) -> bool:
@@ -146,6 +153,7 @@ class _Utterance:
             await self._conversation.send(summary_message(self._speech.summary))
 
     async def _send_audio(self, chunk: Chunk) -> None:
+        self._counted.sends()
         if not self._as_json:
             await self._conversation.send_audio(chunk.audio)
             return

@@ -22,6 +22,7 @@ from cosyserve.errors import CallerStalled, CosyserveError, InvalidRequest
 from cosyserve.tasks import Changes, cancel_all
 from services.gateway.speech.arriving_text import ArrivingText
 from services.gateway.speech.failures import failure_of
+from services.gateway.speech.request_record import CountedUtterance, utterance_of
 from services.gateway.speech.speaking import Speaker
 from services.gateway.wyoming.events import Event, read_event
 from services.gateway.wyoming.messages import audio_chunk, audio_start, info, options_of, text_of
@@ -187,8 +188,9 @@ class Connection:
             self._speaking = True
             self._note_activity()
             try:
-                async with speech:
-                    await self._send_audio(speech)
+                with utterance_of("wyoming") as counted:
+                    async with speech:
+                        await self._send_audio(speech, counted)
             except Exception as error:
                 telemetry.failed(error)
                 raise
@@ -198,13 +200,14 @@ class Connection:
         if utterance.streamed:
             await self._send(Event("synthesize-stopped"))
 
-    async def _send_audio(self, speech: Speech) -> None:
+    async def _send_audio(self, speech: Speech, counted: CountedUtterance) -> None:
         begun, sent = time.monotonic(), 0
         first: float | None = None
         async for chunk in speech:
             if first is None:
                 first = time.monotonic() - begun
                 await self._send(audio_start())
+            counted.sends()
             await self._send(audio_chunk(chunk))
             sent += len(chunk.audio)
         if first is None:

@@ -28,18 +28,22 @@ class MetricsReceiver(metrics_service_pb2_grpc.MetricsServiceServicer):
     """
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, str, Labels], int] = {}
+        self._values: dict[tuple[str, str, Labels], float] = {}
 
     async def Export(self, request: Any, context: Any) -> Any:
         for resource in request.resource_metrics:
             process = str(resource.resource.SerializeToString(deterministic=True))
+            (service,) = [
+                pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"
+            ]
             for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
                 for point in (*metric.sum.data_points, *metric.gauge.data_points):
                     labels = frozenset((pair.key, pair.value.string_value) for pair in point.attributes)
-                    self._values[metric.name, process, labels] = point.as_int
+                    value = point.as_double if point.HasField("as_double") else point.as_int
+                    self._values[metric.name, process, labels | {("service", service)}] = value
         return metrics_service_pb2.ExportMetricsServiceResponse()
 
-    def total(self, name: str, **labels: str) -> int:
+    def total(self, name: str, **labels: str) -> float:
         """The sum over all processes of what was counted under these labels."""
         wanted = set(labels.items())
         return sum(value for (found, _, has), value in self._values.items() if found == name and wanted <= has)
@@ -53,7 +57,7 @@ async def metrics_receiver() -> AsyncIterator[tuple[MetricsReceiver, dict[str, s
         yield receiver, {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://{address}"}
 
 
-PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
+LOOKUPS = "cosyserve.cache.lookups"
 
 
 async def read_recording(stack: LocalDeployment, times: int) -> None:
@@ -72,8 +76,9 @@ async def test_prompts_and_recordings_that_were_kept_are_counted() -> None:
             for _ in range(3):
                 await client.synthesize("Counted.", seed=1).read()
             await read_recording(stack, 4)
-    assert (receiver.total(PROMPTS, result="hit"), receiver.total(PROMPTS, result="miss")) == (2, 1)
-    assert (receiver.total(RECORDINGS, result="hit"), receiver.total(RECORDINGS, result="miss")) == (3, 1)
+    for cache, service, hits in (("prompts", "token2wav", 2), ("recordings", "frontend", 3)):
+        lookups = [receiver.total(LOOKUPS, cache=cache, service=service, result=result) for result in ("hit", "miss")]
+        assert lookups == [hits, 1]
     for service, refused in (("llm", ("fused", "readable")), ("token2wav", ("paged", "readable"))):
         served = [
             rung for rung in (*refused, "cpu") if receiver.total("cosyserve.engine.rung", service=service, rung=rung)
@@ -99,9 +104,10 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
                     await client.synthesize("A sentence.", seed=seed, retry=True).read()
                 except TooShort:
                     failed += 1
-    first_attempts = receiver.total("cosyserve.speech.retries", guard="TOO_SHORT")
+    first_attempts = receiver.total("cosyserve.guards", guard="TOO_SHORT", outcome="retried")
     assert 1 <= first_attempts < said
     assert 0 <= failed < first_attempts
+    assert receiver.total("cosyserve.guards", outcome="failed") == failed
     # The llm counts each attempt that fails, the orchestrator those that it cannot mend.
     assert receiver.total("cosyserve.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
     assert receiver.total("cosyserve.speech.faults") == receiver.total("cosyserve.speech.faults", guard="TOO_SHORT")
@@ -176,7 +182,7 @@ async def test_one_trace_per_request_with_every_stage_below_it() -> None:
             (DOOR, decode): 1,
         }
     )
-    assert services == {"SynthesisService", "FrontendService", "LlmService", "Token2WavService"}
+    assert services == {"orchestrator", "frontend", "llm", "token2wav"}
     (door,) = [span for span in ours if span.name == DOOR]
     begins, ends = [span.start_time_unix_nano for span in ours], [span.end_time_unix_nano for span in ours]
     assert all(begin <= end for begin, end in zip(begins, ends, strict=True))

@@ -10,15 +10,13 @@ from typing import Any
 
 import grpc
 import pytest
-from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from cosyserve import telemetry
 from cosyserve.foreign import cosyvoice_pb2, riva_tts_pb2
+from cosyserve.metrics import names
 from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2, synthesis_pb2, voice_pb2
 from services.frontend import __main__ as frontend
@@ -35,6 +33,7 @@ from tests.fuzz.upload_seeds import seeds
 from tests.stacks.calls import all_of
 from tests.stacks.every_request import Put, methods, places, request_of
 from tests.stacks.in_process import HERE, orchestrated, serving
+from tests.stacks.scraping import reader
 from tests.stacks.up_process import DEMO
 
 CANARY = "qzcanary"
@@ -72,7 +71,6 @@ BASES: dict[str, list[dict[str, Any]]] = {
     "Inference": [{"sft_request": {"tts_text": "Hello there."}}],
 }
 """Good requests, by method; of one that streams the messages in order. Of others an empty one."""
-_READER = InMemoryMetricReader()
 
 
 @pytest.fixture
@@ -80,8 +78,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(telemetry, "tracer", provider.get_tracer("test"))
-    if not isinstance(metrics.get_meter_provider(), MeterProvider):
-        metrics.set_meter_provider(MeterProvider([_READER]))
+    reader()
     return exporter
 
 
@@ -183,10 +180,16 @@ async def test_what_a_caller_writes_is_in_no_log_no_span_and_no_metric(
     assert {(span.attributes or {}).get("error.type") for span in failed} >= {"InvalidRequest", "NotFound"}
     assert {span.status.description for span in failed} == {None}
 
-    counted: Any = _READER.get_metrics_data()
-    counted_text = counted.to_json()
-    assert "cosyserve.frontend.recordings" in counted_text
-    assert CANARY not in counted_text.lower()
+    for channel in doors.values():
+        with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
+            await channel.unary_unary(f"/cosyserve.v1.SynthesisService/{CANARY}")(b"")
+    for service in names.SERVICES:
+        page = reader().text(service, open_metrics=True)
+        assert CANARY not in page.lower(), service
+    assert reader().scrape("orchestrator").count(names.REQUESTS, method="other", status="UNIMPLEMENTED") >= 1
+    assert reader().scrape("orchestrator").count(names.FIRST_BYTE, method="Synthesize") >= 1
+    assert "trace_id=" in reader().text("orchestrator", open_metrics=True)
+    assert reader().scrape("frontend").count(names.CACHE_LOOKUPS, cache="recordings") >= 1
     records = [*caplog.get_records("setup"), *caplog.records]
     assert any(record.name.startswith("cosyserve") for record in records)
     assert [

@@ -17,6 +17,7 @@ from services.gateway.elevenlabs.sockets.pending_text import Mark, PendingText
 from services.gateway.elevenlabs.voice_settings import VoiceSettings, options_of
 from services.gateway.speech.caller_key import checked
 from services.gateway.speech.encoded_speech import encoded
+from services.gateway.speech.request_record import CountedUtterance, utterance_of
 from services.gateway.speech.speaking import Speaker, Utterance
 
 _SENTENCE_ENDS = (".", "!", "?", "…", ":", ";", "。", "！", "？", "；", "：")
@@ -115,9 +116,13 @@ class Context:
         if self._stopped:  # while the voice was looked up
             return
         self._speech = speech
-        async with self._speech:
-            writing = asyncio.create_task(self._write(self._speech, part))
-            reading = asyncio.create_task(self._read(self._speech))
+        with utterance_of("elevenlabs") as counted:
+            await self._speak(speech, part, counted)
+
+    async def _speak(self, speech: StreamingSpeech, part: str | Mark, counted: CountedUtterance) -> None:
+        async with speech:
+            writing = asyncio.create_task(self._write(speech, part))
+            reading = asyncio.create_task(self._read(speech, counted))
             try:
                 await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():
@@ -168,10 +173,11 @@ class Context:
         self._spoken.end_phrase()
         await speech.finish()
 
-    async def _read(self, speech: StreamingSpeech) -> None:
+    async def _read(self, speech: StreamingSpeech, counted: CountedUtterance) -> None:
         pieces = encoded(Utterance(speech), self._form.output_format.encoder())
         async with contextlib.aclosing(pieces):
             async for piece in pieces:
+                counted.sends()
                 await self._send_audio(piece, self._spoken.news(speech.words))
         for alignment in (self._spoken.news(speech.words), self._spoken.rest()):
             if alignment is not None:
