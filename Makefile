@@ -24,13 +24,14 @@ PROTOS_VENV := .venv-protos
 VLLM := build/vllm
 SECURITY := build/security
 SCHEMATHESIS := build/schemathesis
+GRAFANA := build/grafana
 # Our own contract, and those of other servers whose clients are served.
 PACKAGES := cosyserve/v1 cosyserve/foreign
 PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser types attack security clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +81,11 @@ security: setup $(SECURITY)/.ready ## Scan the code (bandit), the files (detect-
 
 clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
 	$(BIN)/python -m tools.clients --page docs/apis/clients.md $(CLIENTS_ARGS)
+
+monitoring: setup $(GRAFANA)/.ready ## Dashboards, rules and alerts by promtool and Grafana's types, a running stack under Prometheus, a trace through a collector (PYTEST_ARGS)
+	@command -v promtool >/dev/null || apt-get install -y -qq --no-install-recommends prometheus || \
+		{ echo "promtool is missing; on Debian and Ubuntu: apt-get install prometheus" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/monitoring tests/unit/cosyserve/traces -m "not chaos" $(PYTEST_ARGS)
 
 types: setup ## Check what calls TensorRT against its published types (needs npm)
 	@test -d build/stubs/tensorrt || $(BIN)/pip install --quiet --no-deps --target build/stubs tensorrt-stubs==10.13.0.35.1
@@ -153,6 +159,11 @@ $(VLLM)/.ready: constraints-vllm.txt pyproject.toml packages/server/pyproject.to
 $(SCHEMATHESIS)/.ready: constraints-schemathesis.txt
 	$(call fresh_venv,$(SCHEMATHESIS))
 	$(SCHEMATHESIS)/bin/pip install --quiet --requirement constraints-schemathesis.txt
+	touch $@
+
+# The types of dashboards as Grafana publishes them, and the compiler that judges ours by them.
+$(GRAFANA)/.ready:
+	npm install --silent --no-fund --no-audit --prefix $(GRAFANA) @grafana/schema@13.2.3 typescript@5.9.3
 	touch $@
 
 $(SECURITY)/.ready: constraints-security.txt
