@@ -28,8 +28,8 @@ class ServedTlsSettings:
     None: any certificate that tls_client_ca signed.
     """
     health_listen: str = ""
-    """host:port for probes, in plain HTTP without keys: /healthz and /readyz; port 0 takes a free
-    one. Empty: not served.
+    """host:port for probes and scrapers, in plain HTTP without keys: /healthz, /readyz and
+    /metrics; port 0 takes a free one. Empty: not served.
     """
 
     def __post_init__(self) -> None:

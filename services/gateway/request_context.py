@@ -55,6 +55,7 @@ class RequestContext:
                 if first_byte is None:
                     first_byte = time.monotonic() - begun
                     if record.speaks:
+                        record.api = _api(scope)
                         record.heard()
             await send(message)
 

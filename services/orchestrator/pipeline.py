@@ -130,8 +130,8 @@ async def _read(
     frontend, warnings = stages.frontend, metrics.warnings
 
     async def take(sentence: Sentence) -> None:
-        metrics.heard.analyzed(sentence.index)
         if not sentence.silent:
+            metrics.heard.analyzed(sentence.index)
             metrics.trimming.sentences = sentence.index + 1
         await analyzed.put(sentence)
 
@@ -197,7 +197,7 @@ async def _speak(
             if stream.sentence.silent:
                 upcoming = await sentences.first()
                 continue
-            metrics.heard.begins(stream.sentence.index)
+            metrics.heard.begins(stream.sentence.index, whole=stream.sentence.whole)
             over = asyncio.Event()
             following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, metrics))
             spoken, decoded = await speaker.speak(stream, upcoming.sound)

@@ -55,6 +55,7 @@ class Heard:
         self._taken = 0.0
         self._known: dict[int, float] = {}
         self._sentence_known: float | None = None
+        self._whole = True
         self._audible = False
 
     def analyzed(self, sentence: int) -> None:
@@ -73,9 +74,10 @@ class Heard:
         if self.first.decoded is None:
             self.first.decoded = self.now()
 
-    def begins(self, sentence: int) -> None:
-        """What is sent from now on is of this sentence."""
+    def begins(self, sentence: int, *, whole: bool = True) -> None:
+        """What is sent from now on is of this sentence. whole: it is not being written any more."""
         self._sentence_known = self._known.pop(sentence, None)
+        self._whole = whole
 
     def sent(self, seconds: float) -> None:
         """So much sound is about to be sent."""
@@ -123,7 +125,9 @@ class Heard:
 
     def _count_gap(self, now: float, dry: float) -> None:
         late = now - max(dry, self._taken)
-        text_was_late = self._sentence_known is not None and self._sentence_known > dry - LEAD_SECONDS
+        text_was_late = not self._whole or (
+            self._sentence_known is not None and self._sentence_known > dry - LEAD_SECONDS
+        )
         if late > LEAST_GAP_SECONDS and not (self.call.text_arrives and text_was_late):
             _GAPS.add()
             _GAP_SECONDS.add(late)

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
@@ -18,6 +18,7 @@ from cosyserve.metrics.names import TERMS
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from tests.fuzz.upload_seeds import seeds
 from tests.stacks.scripted_server import listening
+from tests.stacks.trace_receiver import TraceReceiver
 from tests.stacks.up_process import TINY
 
 Labels = frozenset[tuple[str, str]]
@@ -117,22 +118,6 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
 DOOR = "cosyserve.v1.SynthesisService/Synthesize"
 CALLERS_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLERS_SPAN = "b7ad6b7169203331"
-
-
-class TraceReceiver(trace_service_pb2_grpc.TraceServiceServicer):
-    """What an OpenTelemetry collector does with an export: takes it."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[str, Any]] = []
-        """Each with its service in front."""
-
-    async def Export(self, request: Any, context: Any) -> Any:
-        for resource in request.resource_spans:
-            service = next(
-                pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"
-            )
-            self.spans += [(service, span) for scope in resource.scope_spans for span in scope.spans]
-        return trace_service_pb2.ExportTraceServiceResponse()
 
 
 async def _speak(stub: Any, text: str, **metadata: str) -> int:

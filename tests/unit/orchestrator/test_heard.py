@@ -120,6 +120,10 @@ def test_text_that_was_not_written_yet_is_no_gap() -> None:
     listened.at(106.4).begins(2)
     listened.at(106.4).sent(1.0)
     assert listened.added("cosyserve_gaps_total") == 1, "its text was there in time"
+    listened.at(107.0).begins(3, whole=False)
+    listened.at(107.0).sent(0.5)
+    listened.at(110.0).sent(0.5)
+    assert listened.added("cosyserve_gaps_total") == 1, "it is still being written"
 
 
 def test_the_first_audible_sample_and_the_pace_are_counted_once() -> None:

@@ -101,3 +101,28 @@ async def test_a_port_in_use_is_named() -> None:
             await HealthPort(state).start(f"127.0.0.1:{first.port}")
     finally:
         await first.close()
+
+
+async def test_a_scraper_gets_the_page_in_the_format_it_asks_for() -> None:
+    async def state() -> str:
+        return "SERVING"
+
+    asked_for = list[str]()
+
+    def page(accept: str) -> tuple[str, bytes]:
+        asked_for.append(accept)
+        return "text/of-its-own; version=1", b"one 1\n" * 50_000
+
+    served = HealthPort(state, page)
+    await served.start("127.0.0.1:0")
+    request = b"GET /metrics HTTP/1.1\r\nhost: x\r\nACCEPT: text/plain;q=0.5\r\naccept: a/b\r\n\r\n"
+    try:
+        answers = await asyncio.gather(*(asked(served.port, request) for _ in range(3)))
+    finally:
+        await served.close()
+    for answer in answers:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\ncontent-type: text/of-its-own; version=1\r\n")
+        assert f"content-length: {len(body)}".encode() in head
+        assert body == b"one 1\n" * 50_000
+    assert asked_for == ["text/plain;q=0.5,a/b"] * 3
