@@ -34,6 +34,8 @@ _SPEAKING = (
     "CosyVoice/Inference",
 )
 """The calls that speak, without the name of their package."""
+_TEXT_ARRIVES = ("/StreamingSynthesize", "/SynthesizeOnline")
+"""Those that may wait for text, which is no part of a first sound."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,12 @@ class FirstSound:
     """The call of the public service."""
     entry: Span
     """Where the request came in: `request`, or the span of the gateway around it."""
+    start_ns: int
+    """Of `entry`; of text that is written while it is spoken, when the first of it came."""
     end_ns: int
     terms: tuple[Term, ...]
     unexplained: tuple[Interval, ...]
     request_id: str
-
-    @property
-    def start_ns(self) -> int:
-        return self.entry.start_ns
 
     @property
     def milliseconds(self) -> float:
@@ -102,11 +102,12 @@ def _speaks(span: Span) -> bool:
 
 
 def _entry(request: Span, by_id: dict[str, Span]) -> Span:
-    entry = request
+    entry, seen = request, {request.id}
     while (parent := by_id.get(entry.parent)) is not None and parent.name.startswith(_GATEWAY):
-        if parent.name in _SESSIONS:
+        if parent.name in _SESSIONS or parent.id in seen:
             break
         entry = parent
+        seen.add(entry.id)
     return entry
 
 
@@ -114,7 +115,7 @@ def _first_sound(request: Span, entry: Span, children: dict[str, list[Span]]) ->
     inside = list(_below(request, children))
     marks = {span.name.removeprefix(TERM_PREFIX): span for span in inside if span.name.startswith(TERM_PREFIX)}
     if not marks:
-        return FirstSound(request, entry, request.end_ns, (), (), _request_id(entry, request))
+        return FirstSound(request, entry, entry.start_ns, request.end_ns, (), (), _request_id(entry, request))
     work = sorted(
         (
             span
@@ -125,7 +126,10 @@ def _first_sound(request: Span, entry: Span, children: dict[str, list[Span]]) ->
     )
     calls = [span for span in inside if span.id in children]
     terms = tuple(_term(name, marks[name], work, calls) for name in TERMS if name in marks)
-    if entry is not request:
+    begin = entry.start_ns
+    if request.name.endswith(_TEXT_ARRIVES):
+        begin = terms[0].start_ns
+    elif entry is not request:
         terms = (_gateway_term(entry, request, terms[0].start_ns, children), *terms)
     end = max(span.end_ns for span in marks.values())
     known = list[Interval]()
@@ -133,8 +137,8 @@ def _first_sound(request: Span, entry: Span, children: dict[str, list[Span]]) ->
         window = (term.start_ns, term.end_ns)
         known += [window] if term.name in _OF_ITSELF else term.way
         known += clipped([(span.start_ns, span.end_ns) for span in term.work], window)
-    unexplained = tuple(outside(known, (entry.start_ns, end)))
-    return FirstSound(request, entry, end, terms, unexplained, _request_id(entry, request))
+    unexplained = tuple(outside(known, (begin, end)))
+    return FirstSound(request, entry, begin, end, terms, unexplained, _request_id(entry, request))
 
 
 def _gateway_term(entry: Span, request: Span, until_ns: int, children: dict[str, list[Span]]) -> Term:
@@ -169,9 +173,14 @@ def _term(name: str, mark: Span, work: Iterable[Span], calls: Iterable[Span]) ->
 
 
 def _below(span: Span, children: dict[str, list[Span]]) -> Iterator[Span]:
-    for child in children.get(span.id, ()):
-        yield child
-        yield from _below(child, children)
+    """All spans below one; each once, whatever the file says of their parents."""
+    seen, coming = {span.id}, list(children.get(span.id, ()))
+    while coming:
+        child = coming.pop()
+        if child.id not in seen:
+            seen.add(child.id)
+            yield child
+            coming += children.get(child.id, ())
 
 
 def _request_id(entry: Span, request: Span) -> str:

@@ -55,6 +55,25 @@ def test_a_session_of_the_gateway_is_not_the_start_of_its_requests(tmp_path: Pat
     assert sound.milliseconds == 195
 
 
+def test_waiting_for_text_is_no_part_of_a_first_sound(tmp_path: Path) -> None:
+    calls = {"cosyserve.v1.SynthesisService/Synthesize": "cosyserve.v1.SynthesisService/StreamingSynthesize"}
+    early = {"01": -9_000, "02": -9_000, "10": -8_000}
+    rows = tuple(
+        (service, span, parent, calls.get(name, name), early.get(span, start), end)
+        for service, span, parent, name, start, end in ROWS
+    )
+    (sound,) = sounds(tmp_path, rows)
+    assert (sound.milliseconds, sound.terms[0].name, sound.request_id) == (195, "admission", "mine-1")
+    assert milliseconds(sound.unexplained) == [(9.5, 10), (50, 60), (150, 155)]
+
+
+def test_spans_that_are_their_own_ancestors_end_the_search(tmp_path: Path) -> None:
+    loops = {"01": "10", "21": "21", "20": "21"}
+    rows = tuple((row[0], row[1], loops.get(row[1], row[2]), *row[3:]) for row in ROWS)
+    (sound,) = sounds(tmp_path, rows)
+    assert sound.milliseconds == 200
+
+
 def test_a_request_without_sound_has_no_terms(tmp_path: Path) -> None:
     rows = tuple(row for row in ROWS if not row[3].startswith("first_sound."))
     (sound,) = sounds(tmp_path, rows)
