@@ -66,7 +66,7 @@ class Cost:
     high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredStack:
     """ports: of the metrics; none if nothing is counted."""
 

@@ -43,7 +43,7 @@ tracer = trace.get_tracer("cosyserve")
 def configure(service: str, *, scraped: bool = False) -> None:
     """Export the spans of this process by OTLP/gRPC to the endpoint set in the environment and into
     the file that COSYSERVE_TRACE_FILE names, as far as they are set, and its metrics to the
-    endpoint and to whoever scrapes them. service: as the exports name it. scraped: whether a port
+    endpoint and to those who scrape them. service: as the exports name it. scraped: whether a port
     serves the metrics. Raises SettingsError if the file cannot be written.
 
     Which requests are traced is decided where their trace begins (OTEL_TRACES_SAMPLER); the other

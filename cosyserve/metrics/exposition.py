@@ -1,4 +1,4 @@
-"""Metrics as text, as Prometheus and whoever speaks its formats reads it: the text format 0.0.4
+"""Metrics as text, as Prometheus and others that speak its formats read it: the text format 0.0.4
 (prometheus.io/docs/instrumenting/exposition_formats) and OpenMetrics 1.0.0, which has exemplars.
 """
 

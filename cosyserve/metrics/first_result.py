@@ -17,11 +17,11 @@ class FirstResult:
         self._since: float | None = None
         self._over = False
 
-    def given(self, *, anew: bool = False) -> None:
-        """Input has arrived. anew: the first result needs this one, so that the time counts from
+    def given(self, *, latest: bool = False) -> None:
+        """Input has arrived. latest: the first result needs this one, so that the time counts from
         it; otherwise from the first one.
         """
-        if anew or self._since is None:
+        if latest or self._since is None:
             self._since = time.monotonic()
 
     def made(self) -> None:

@@ -15,7 +15,7 @@ _CANCELS, _SECONDS = counter(names.CANCELS), histogram(names.CANCEL_SECONDS)
 
 
 class HangUp:
-    """Of one call. Whoever holds memory or work for it that outlives the call itself, such as the
+    """Of one call. What holds memory or work for it that outlives the call itself, such as the
     thread of an engine, calls `hold` in the task of the call, and `release` in any thread.
     """
 

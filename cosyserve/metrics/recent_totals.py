@@ -1,5 +1,5 @@
 """Totals by labels of which there may be any number, such as API keys: those that were used last
-are kept, and read by whoever reads the metrics.
+are kept, and read when the metrics are.
 """
 
 import threading

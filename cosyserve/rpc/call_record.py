@@ -1,4 +1,4 @@
-"""What the layers of a server note about one call for whoever counts it."""
+"""What the layers of a server note about one call for those who count it."""
 
 import time
 from contextvars import ContextVar

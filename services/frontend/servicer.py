@@ -223,7 +223,7 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         try:
             async for request in requests:
                 # A sentence cannot be found before it is written.
-                first.given(anew=True)
+                first.given(latest=True)
                 if request.WhichOneof("part") == "text":
                     call.count(request.text, self._settings.max_stream_characters, streamed=True)
                     # Text without speech yields no item, so the worker is released only between

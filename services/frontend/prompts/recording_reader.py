@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from cosyserve.errors import InvalidRequest, Overloaded
-from cosyserve.metrics import names
-from cosyserve.metrics.instruments import counter
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_checks import check_recording, require_plausible
 from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import Sound, trim_silence
 from services.frontend.text.language import require_tag
-from services.frontend.voices.byte_cache import ByteCache
+from services.frontend.voices.byte_cache import ByteCache, looked_up
 from services.frontend.voices.voice import Voice, cut_of, digest_of
 from services.frontend.voices.voice_notes import OF_RECORDING, REQUEST_ID, Labels, require_given_id, require_length
 from services.frontend.voices.voice_store import Origin, StoredVoice, now
@@ -30,7 +28,6 @@ LONGEST_TRANSCRIPT = 1000
 LONGEST_PROVENANCE = 2000
 _RETRY_SECONDS = 2.0
 _ID_DIGITS = 16
-_LOOKUPS = counter(names.CACHE_LOOKUPS)
 
 
 @dataclass(frozen=True)
@@ -182,11 +179,10 @@ class RecordedVoices:
         key = await asyncio.to_thread(recording.sha256)
         cached = self._cache.get(key)
         if cached is not None:
-            _LOOKUPS.add(1, cache="recordings", result="hit")
+            looked_up("recordings", found=True)
             return cached
         reading = self._pending.get(key)
-        # One that is being read for another call costs no second reading.
-        _LOOKUPS.add(1, cache="recordings", result="miss" if reading is None else "hit")
+        looked_up("recordings", found=reading is not None)
         if reading is None:
             reading = self._pending[key] = _PendingRead(asyncio.create_task(self._read(key, recording)))
             reading.task.add_done_callback(lambda _: self._forget(key, reading))

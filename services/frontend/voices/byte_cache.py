@@ -4,7 +4,16 @@ import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import counter
+
 T = TypeVar("T")
+_LOOKUPS = counter(names.CACHE_LOOKUPS)
+
+
+def looked_up(cache: str, *, found: bool) -> None:
+    """Count a lookup for a call; one that is being read for another call is found."""
+    _LOOKUPS.add(1, cache=cache, result="hit" if found else "miss")
 
 
 class ByteCache(Generic[T]):

@@ -17,9 +17,7 @@ from cosyserve.errors import (
     Overloaded,
     PermissionDenied,
 )
-from cosyserve.metrics import names
-from cosyserve.metrics.instruments import counter
-from services.frontend.voices.byte_cache import ByteCache
+from services.frontend.voices.byte_cache import ByteCache, looked_up
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
 from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
@@ -29,7 +27,6 @@ from services.frontend.voices.voice_summary import Details, VoiceSummary
 MOST_ENTRIES = 10_000
 """Cached index entries, about 500 bytes each."""
 _READ_AT_ONCE = 1_000
-_LOOKUPS = counter(names.CACHE_LOOKUPS)
 T = TypeVar("T")
 
 
@@ -194,11 +191,11 @@ class VoiceLibrary:
     async def _stored(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         entry, until = self._entries.get(voice_id, (None, 0.0))
         if entry is not None and time.monotonic() < until and (stored := self._contents.get(entry.file)) is not None:
-            _looked_up(found=True)
+            looked_up("voices", found=True)
             return entry, stored
         task = self._pending.get(voice_id)
         if task is not None:
-            _looked_up(found=True)
+            looked_up("voices", found=True)
         else:
             # One look-up serves all concurrent calls; a cancelled call does not end it for the
             # others.
@@ -212,7 +209,7 @@ class VoiceLibrary:
         def read(store: VoiceStore) -> tuple[Entry, StoredVoice] | None:
             while (entry := store.entry(voice_id)) is not None:
                 cached = self._contents.get(entry.file)
-                _looked_up(found=cached is not None)
+                looked_up("voices", found=cached is not None)
                 stored = cached or store.content(entry)
                 if stored is not None:
                     return entry, stored
@@ -301,8 +298,3 @@ class VoiceLibrary:
 def _is_visible(entry: Entry, tenant: str | None) -> bool:
     """Whether a voice is there for the tenant."""
     return tenant is None or entry.owner in ("", tenant)
-
-
-def _looked_up(*, found: bool) -> None:
-    """Of the content of a stored voice, or of one that is just being read for another call."""
-    _LOOKUPS.add(1, cache="voices", result="hit" if found else "miss")

@@ -90,7 +90,8 @@ class AudioResponse(Response):
             except Exception as error:
                 # The server closes a connection whose body was not completed.
                 _note(error)
-                current_record().answered(failure_of(error), error)
+                if isinstance(error, ReaderStalled):
+                    current_record().answered(408, "caller_stalled")
                 log.warning("an answer was cut: %s", _reason(error))
 
     async def _send(self, send: Send, piece: bytes) -> None:

@@ -74,7 +74,7 @@ def failure_of(error: Exception) -> Failure:
     in the record of the current request.
     """
     failure = _failure_of(error)
-    current_record().answered(failure, error)
+    current_record().answered(failure.status, failure.code, error)
     return failure
 
 

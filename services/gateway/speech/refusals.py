@@ -53,7 +53,7 @@ def answer_by_path(answers: Mapping[str, Answer], otherwise: Answer) -> AnswerBy
 
     def answer(scope: Scope, failure: Failure) -> Response:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        current_record().answered(failure)
+        current_record().answered(failure.status, failure.code)
         return next((own for prefix, own in answers.items() if path.startswith(prefix)), otherwise)(failure)
 
     return answer

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocketDisconnect
 
@@ -16,9 +15,6 @@ from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.metrics import names
 from cosyserve.metrics.hang_up import HangUp
 from cosyserve.metrics.instruments import counter, gauge, histogram
-
-if TYPE_CHECKING:
-    from services.gateway.speech.failures import Failure
 
 _FIRST_BYTE, _REQUESTS = histogram(names.FIRST_BYTE), counter(names.REQUESTS)
 _REFUSALS, _CANCELS = counter(names.REFUSALS), counter(names.CANCELS)
@@ -76,10 +72,10 @@ class RequestRecord:
     """Whether it got audio of the speech service."""
     hang_up: HangUp = field(default_factory=HangUp)
 
-    def answered(self, failure: "Failure", error: Exception | None = None) -> None:
-        """The answer is a failure. error: what it tells of, if it is one of ours."""
-        self.status = error.code.name if isinstance(error, CosyserveError) else status_name(failure.status)
-        self.limit = error.limit if isinstance(error, Overloaded) else _LIMITS.get(failure.code, "")
+    def answered(self, status: int, code: str, error: Exception | None = None) -> None:
+        """The answer is a failure, of this HTTP status and code. error: what it tells of."""
+        self.status = error.code.name if isinstance(error, CosyserveError) else status_name(status)
+        self.limit = error.limit if isinstance(error, Overloaded) else _LIMITS.get(code, "")
 
     def hung_up(self) -> None:
         """The caller has hung up."""

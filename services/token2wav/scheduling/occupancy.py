@@ -6,7 +6,7 @@ from typing import Protocol
 
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import gauge
-from services.token2wav.scheduling.stream_slot import StreamSlot
+from services.token2wav.scheduling.stream_slot import FIRST_SOUND_SECONDS, StreamSlot
 
 SAFE_SECONDS = 0.5
 """A player that has at least this long to play is not about to run dry."""
@@ -36,11 +36,29 @@ class Occupancy:
         now: float,
     ) -> "Occupancy":
         """pages: used ones and all, if the decoder has any. now: on the clock of the slots."""
-        since = {slot: moment for slot in slots if (moment := slot.waits_since()) is not None}
-        slack = [min(max(slot.slack(now) / SAFE_SECONDS, 0.0), 1.0) for slot in since]
+        since = {slot: moment for slot in slots if (moment := waits_since(slot)) is not None}
+        slacks = [min(max(slack(slot, now) / SAFE_SECONDS, 0.0), 1.0) for slot in since]
         waiting = [now - moment for slot, moment in since.items() if slot not in in_step]
         used, count = pages or (len(slots), limit)
-        return cls(len(slots), limit, used, count, sum(slack) / len(slack) if slack else 1.0, max(waiting, default=0.0))
+        return cls(
+            len(slots), limit, used, count, sum(slacks) / len(slacks) if slacks else 1.0, max(waiting, default=0.0)
+        )
+
+
+def waits_since(slot: StreamSlot) -> float | None:
+    """Since when a stream waits for the engine, in seconds of the batcher's clock; None: it waits
+    for tokens, or for its reader.
+    """
+    if slot.is_decoded or slot.unread_hops >= 2 or slot.missing_tokens():
+        return None
+    return slot.due_at if slot.decoding else slot.waiting_since
+
+
+def slack(slot: StreamSlot, now: float) -> float:
+    """Seconds until its player runs dry or, before its first sound, until that is late."""
+    if slot.is_playing or slot.follows is not None:
+        return slot.plays_until - now
+    return (slot.waiting_since or now) + FIRST_SOUND_SECONDS - now
 
 
 class HasOccupancy(Protocol):

@@ -200,20 +200,6 @@ class StreamSlot:
         if missed and self.missing_tokens() <= 0:
             self.timings.tokens_complete()
 
-    def waits_since(self) -> float | None:
-        """Since when it waits for the engine, in seconds of the batcher's clock; None: it waits for
-        tokens, or for its reader.
-        """
-        if self.is_decoded or self.unread_hops >= 2 or self.missing_tokens():
-            return None
-        return self.due_at if self.decoding else self.waiting_since
-
-    def slack(self, now: float) -> float:
-        """Seconds until its player runs dry or, before its first sound, until that is late."""
-        if self.is_playing or self.follows is not None:
-            return self.plays_until - now
-        return (self.waiting_since or now) + FIRST_SOUND_SECONDS - now
-
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
         can be computed.

@@ -18,7 +18,7 @@ from cosyserve.metrics.names import TERMS
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from tests.fuzz.upload_seeds import seeds
 from tests.stacks.scripted_server import listening
-from tests.stacks.trace_receiver import TraceReceiver
+from tests.stacks.telemetry.trace_receiver import TraceReceiver
 from tests.stacks.up_process import TINY
 
 Labels = frozenset[tuple[str, str]]

@@ -31,7 +31,7 @@ from tests.stacks.calls import until
 from tests.stacks.gateway_server import gateway
 from tests.stacks.in_process import HERE, orchestrated, serving
 from tests.stacks.key_holders import key_holder, keys_of
-from tests.stacks.scraping import Scrape, reader
+from tests.stacks.telemetry.scraping import Scrape, reader
 from tests.stacks.up_process import TINY
 
 TEXT = "A sentence is spoken. And another one, which is a little longer than the first, follows it."

@@ -33,7 +33,7 @@ from tests.fuzz.upload_seeds import seeds
 from tests.stacks.calls import all_of
 from tests.stacks.every_request import Put, methods, places, request_of
 from tests.stacks.in_process import HERE, orchestrated, serving
-from tests.stacks.scraping import reader
+from tests.stacks.telemetry.scraping import reader
 from tests.stacks.up_process import DEMO
 
 CANARY = "qzcanary"

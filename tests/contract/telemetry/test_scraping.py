@@ -15,9 +15,9 @@ from cosyserve.metrics import names
 from cosyserve.metrics.names import Needs
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.stacks.calls import all_of
-from tests.stacks.scraping import OPEN_METRICS, Scrape, ScrapedStack, scraped_stack
 from tests.stacks.scripted_server import listening
-from tests.stacks.trace_receiver import TraceReceiver
+from tests.stacks.telemetry.scraping import OPEN_METRICS, Scrape, ScrapedStack, scraped_stack
+from tests.stacks.telemetry.trace_receiver import TraceReceiver
 from tests.stacks.up_process import TINY
 
 SAID = 5

@@ -7,7 +7,7 @@ import pytest
 
 from cosyserve.metrics import gpus, names
 from cosyserve.metrics.gpus import Gpus, GpuState
-from tests.stacks.scraping import reader
+from tests.stacks.telemetry.scraping import reader
 
 GIB = 1 << 30
 NOT_SUPPORTED = 3

@@ -8,7 +8,7 @@ from cosyserve.metrics import hang_up, names
 from cosyserve.metrics.exposition import Exemplar
 from cosyserve.metrics.instruments import gauge, histogram
 from cosyserve.metrics.recent_totals import RecentTotals
-from tests.stacks.scraping import reader
+from tests.stacks.telemetry.scraping import reader
 
 
 class Owner:

@@ -9,8 +9,18 @@ from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.scheduling.occupancy import SAFE_SECONDS, Occupancy
 
 
-def slot(waits_since: float | None, slack: float) -> Any:
-    return Mock(waits_since=lambda: waits_since, slack=lambda now: slack)
+def slot(waits_since: float | None, plays_until: float) -> Any:
+    """A stream that plays, and waits for the engine since then, or for tokens."""
+    waits = waits_since is not None
+    return Mock(
+        is_decoded=False,
+        unread_hops=0,
+        missing_tokens=lambda: 0 if waits else 3,
+        decoding=True,
+        due_at=waits_since,
+        is_playing=True,
+        plays_until=plays_until,
+    )
 
 
 def test_nothing_is_waited_for_without_streams() -> None:
@@ -18,8 +28,8 @@ def test_nothing_is_waited_for_without_streams() -> None:
 
 
 def test_only_streams_that_wait_for_the_engine_count_for_the_slack() -> None:
-    dry, safe, middle = slot(99.0, -3.0), slot(99.5, 60.0), slot(99.8, SAFE_SECONDS / 2)
-    waits_for_tokens = slot(None, -5.0)
+    dry, safe, middle = slot(99.0, 97.0), slot(99.5, 160.0), slot(99.8, 100 + SAFE_SECONDS / 2)
+    waits_for_tokens = slot(None, 95.0)
     found = Occupancy.of([dry, safe, middle, waits_for_tokens], [dry], 16, None, 100.0)
     assert found.slack == pytest.approx((0 + 1 + 0.5) / 3)
     assert found.queue_age == pytest.approx(0.5), "the oldest one is in the step"
