@@ -27,13 +27,14 @@ SECURITY := build/security
 SCHEMATHESIS := build/schemathesis
 SBOM := build/sbom
 WORKFLOWS := build/workflows
+GRAFANA := build/grafana
 # Our own contract, and those of other servers whose clients are served.
 PACKAGES := cosyserve/v1 cosyserve/foreign
 PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser types attack security sbom workflows accept clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security sbom workflows accept clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +94,11 @@ accept: setup ## Check this host with a model directory, step by step, one repor
 
 clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
 	$(BIN)/python -m tools.clients --page docs/apis/clients.md $(CLIENTS_ARGS)
+
+monitoring: setup $(GRAFANA)/.ready ## Dashboards, rules and alerts by promtool and Grafana's types, a running stack under Prometheus, a trace through a collector (PYTEST_ARGS)
+	@command -v promtool >/dev/null || apt-get install -y -qq --no-install-recommends prometheus || \
+		{ echo "promtool is missing; on Debian and Ubuntu: apt-get install prometheus" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/monitoring tests/unit/cosyserve/traces -m "not chaos" $(PYTEST_ARGS)
 
 types: setup ## Check what calls TensorRT against its published types (needs npm)
 	@test -d build/stubs/tensorrt || $(BIN)/pip install --quiet --no-deps --target build/stubs tensorrt-stubs==10.13.0.35.1
@@ -171,6 +177,11 @@ $(SCHEMATHESIS)/.ready: constraints-schemathesis.txt
 $(SBOM)/.ready: constraints-sbom.txt
 	$(call fresh_venv,$(SBOM))
 	$(SBOM)/bin/pip install --quiet --requirement constraints-sbom.txt
+	touch $@
+
+# The types of dashboards as Grafana publishes them, and the compiler that judges ours by them.
+$(GRAFANA)/.ready:
+	npm install --silent --no-fund --no-audit --prefix $(GRAFANA) @grafana/schema@13.2.3 typescript@5.9.3
 	touch $@
 
 $(SECURITY)/.ready: constraints-security.txt

@@ -9,7 +9,22 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from cosyserve.commands import accept, bench, convert, demo, doctor, info, keys, model, say, start, up, verify, voices
+from cosyserve.commands import (
+    accept,
+    bench,
+    convert,
+    demo,
+    doctor,
+    info,
+    keys,
+    model,
+    say,
+    start,
+    trace,
+    up,
+    verify,
+    voices,
+)
 from cosyserve.commands.terminal import server_package
 from cosyserve.commands.terminal.output import (
     FAILED,
@@ -39,7 +54,7 @@ class Command(Protocol):
 _COMMANDS: dict[str, Command] = {
     "start": start, "up": up, "say": say, "convert": convert, "voices": voices, "keys": keys, "verify": verify,
     "model": model, "doctor": doctor, "accept": accept,
-    "info": info, "bench": bench, "demo": demo,
+    "info": info, "trace": trace, "bench": bench, "demo": demo,
 }  # fmt: skip
 _INTERRUPTED = 130
 

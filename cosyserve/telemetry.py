@@ -8,8 +8,10 @@ kind and the status, never the text: that may quote the caller.
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
@@ -17,6 +19,7 @@ from opentelemetry.context import Context
 
 from cosyserve.errors import CosyserveError
 from cosyserve.metrics import provider
+from cosyserve.settings import TRACE_FILE
 
 
 @dataclass(frozen=True)
@@ -38,27 +41,37 @@ tracer = trace.get_tracer("cosyserve")
 
 
 def configure(service: str, *, scraped: bool = False) -> None:
-    """Export the spans of this process by OTLP/gRPC to the endpoint set in the environment, if
-    there is one, and its metrics to it and to those who scrape them. service: as the exports name
-    it. scraped: whether a port serves the metrics.
+    """Export the spans of this process by OTLP/gRPC to the endpoint set in the environment and into
+    the file that COSYSERVE_TRACE_FILE names, as far as they are set, and its metrics to the
+    endpoint and to those who scrape them. service: as the exports name it. scraped: whether a port
+    serves the metrics. Raises SettingsError if the file cannot be written.
 
     Which requests are traced is decided where their trace begins (OTEL_TRACES_SAMPLER); the other
     services follow.
     """
     resource = {"service.name": service, "service.namespace": "cosyserve"}
-    if any(map(os.environ.get, ENDPOINT_VARIABLES)):
+    if any(map(os.environ.get, (*ENDPOINT_VARIABLES, TRACE_FILE))):
         _export_spans(resource)
     provider.start(service, resource, scraped=scraped)
 
 
 def _export_spans(resource: dict[str, str]) -> None:
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+    exporters: list[SpanExporter] = []
+    if any(map(os.environ.get, ENDPOINT_VARIABLES)):
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        exporters.append(OTLPSpanExporter())
+    if path := os.environ.get(TRACE_FILE):
+        from cosyserve.traces.file_export import FileSpanExporter
+
+        exporters.append(FileSpanExporter(Path(path)))
     tracers = TracerProvider(resource=Resource.create(resource))
-    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=500))
+    for exporter in exporters:
+        tracers.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=500))
     trace.set_tracer_provider(tracers)
 
 
@@ -110,6 +123,13 @@ def outgoing() -> list[tuple[str, str]]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return list(carrier.items())
+
+
+def record_beginning(name: str) -> None:
+    """Record the time since the current span began as a span below it."""
+    begin_ns = getattr(trace.get_current_span(), "start_time", None)
+    if begin_ns is not None:
+        record(Timing(name, begin_ns, time.time_ns()))
 
 
 def record(timing: Timing, parent: Context | None = None) -> None:

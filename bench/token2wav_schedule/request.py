@@ -11,7 +11,8 @@ from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.stream_slot import StreamSlot
 
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015

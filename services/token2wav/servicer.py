@@ -21,7 +21,8 @@ from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.chunking import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import PROMPT_CACHED, HopAudio
+from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.stream_slot import PROMPT_CACHED
 from services.token2wav.stream import AcousticStream
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)

@@ -26,7 +26,7 @@ from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, SPEAKER_DIMENSION
 from services.token2wav.guards.loudness import SaturationGuard, SilenceGuard
 from services.token2wav.inputs.request import MAX_TOKENS, Hops, Profile, Sentence, Voice, checked_tokens
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import HopAudio
+from services.token2wav.scheduling.hop_audio import HopAudio
 
 
 class AcousticStream:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from starlette.requests import HTTPConnection
 
+from cosyserve import telemetry
 from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
@@ -36,6 +37,7 @@ class Utterance:
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The audio in order. Errors: those of `cosyserve.client`."""
         plain, self._plain = self._plain, None
+        telemetry.record_beginning("gateway.request")
         with self._figures.observed() as calls:
             calls.append(self.speech)
             try:

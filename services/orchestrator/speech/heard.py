@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from cosyserve import telemetry
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter, histogram
 from cosyserve.rpc.call_record import CallRecord, current_record
+from cosyserve.telemetry import Timing
+from cosyserve.traces.first_sound import FIRST_SOUND_MILLISECONDS, TERM_PREFIX
 
 BUFFER_SECONDS = 0.04
 LEAST_GAP_SECONDS = 0.001
@@ -108,7 +111,7 @@ class Heard:
     def _count_first(self, now: float) -> None:
         asked, first = self.call.asked, self.first
         _FIRST_BYTE.record(now - asked, method=self.call.method)
-        before = asked
+        before, terms = asked, list[tuple[str, float, float]]()
         for term, done in zip(
             names.TERMS, (first.admitted, first.analyzed, first.written, first.decoded, now), strict=True
         ):
@@ -116,7 +119,9 @@ class Heard:
             # sent before anything is spoken.
             until = min(max(before if done is None else done, before), now)
             _TERM.record(until - before, term=term)
+            terms.append((term, before, until))
             before = until
+        _trace(terms, now)
 
     def _count_gap(self, now: float, dry: float) -> None:
         late = now - max(dry, self._taken)
@@ -126,3 +131,16 @@ class Heard:
         if late > LEAST_GAP_SECONDS and not (self.call.text_arrives and text_was_late):
             _GAPS.add()
             _GAP_SECONDS.add(late)
+
+
+def _trace(terms: list[tuple[str, float, float]], now: float) -> None:
+    """Record the parts of a first sound that took time as spans of the request. terms: name, begin
+    and end in seconds of the clock that says `now`.
+    """
+    wall_ns = time.time_ns()
+    for term, *moments in terms:
+        begin_ns, end_ns = (wall_ns - int(1e9 * (now - moment)) for moment in moments)
+        if begin_ns < end_ns:
+            telemetry.record(Timing(f"{TERM_PREFIX}{term}", begin_ns, end_ns))
+    # By this a collector tells slow requests, whose spans last as long as their audio.
+    telemetry.annotate(FIRST_SOUND_MILLISECONDS, round(1000 * (now - terms[0][1])))

@@ -23,12 +23,13 @@ from services.token2wav.decoders.interface import Decoded, Decoder, HasPages
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
+from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.occupancy import Occupancy, watch
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
-from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot
+from services.token2wav.scheduling.stream_slot import StreamSlot
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,8 @@ class Batcher:
         that is over.
         """
         with self._changed:
-            slot.tokens, now = np.concatenate([slot.tokens, tokens]), self._clock.now()
+            slot.append(tokens)
+            now = self._clock.now()
             if slot.tokens_at is not None:
                 self._pace.add(len(tokens), now - slot.tokens_at)
             slot.tokens_at = now
@@ -123,7 +125,7 @@ class Batcher:
     def finish(self, slot: StreamSlot) -> None:
         """Declare the stream's tokens complete."""
         with self._changed:
-            slot.finished = True
+            slot.finish()
             self._changed.notify()
 
     def taken(self, slot: StreamSlot) -> None:

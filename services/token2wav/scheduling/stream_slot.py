@@ -2,7 +2,6 @@
 hops wait for the reader, and when its player runs dry.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,65 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio.encoding import to_pcm
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.metrics import names
 from cosyserve.metrics.hang_up import HangUp, of_call
 from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
-from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
-from services.token2wav.scheduling.timings import decode_timings
+from services.token2wav.scheduling.hop_audio import Deliver, HopAudio
+from services.token2wav.scheduling.hop_timings import HopTimings, hold_timings
 
 _SLACK = histogram(names.PLAYBACK_SLACK)
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state of its voice's prompt was cached when the
 sentence started.
 """
-
-
-@dataclass(frozen=True)
-class HopAudio:
-    """A finished hop. samples: float32 [n] at 24 kHz, new ones only, possibly none. timings: time
-    spans of flow and vocoder for this hop. start_sample: position of the samples in the sentence,
-    set by the stream that yields the hop.
-    """
-
-    hop: Hop
-    samples: NDArray[np.float32]
-    timings: list[Timing]
-    start_sample: int = 0
-
-    @property
-    def last(self) -> bool:
-        """Whether this is the last hop of the sentence."""
-        return self.hop.final
-
-    @property
-    def end_sample(self) -> int:
-        """Samples computed up to the end of this hop."""
-        return self.start_sample + self.samples.size
-
-    @property
-    def audio(self) -> bytes:
-        """The samples as s16le, encoded at each call."""
-        return to_pcm(self.samples)
-
-    def joined(self, following: "HopAudio") -> "HopAudio":
-        """Both hops as one longer hop."""
-        hop = Hop(self.hop.index, self.hop.start, following.hop.end, following.hop.final)
-        return HopAudio(hop, np.concatenate([self.samples, following.samples]), self.timings + following.timings)
-
-
-Deliver = Callable[["HopAudio | Exception"], None]
-"""Receives each finished hop, or the error that ends the stream. Called from the batcher's thread;
-must not block.
-"""
-
-
 LEAST_SECONDS = 0.25
 """Minimum time that an engine needs between the moment when a hop can begin and the moment when its
 player runs dry. With less time, the tokens or the reader were late, not the engine.
@@ -77,8 +34,6 @@ FIRST_SOUND_SECONDS = 0.5
 """Time that a stream without audio may wait before it counts as late as a player that has run
 dry.
 """
-_REPORTED_SECONDS = 0.001
-"""Waits that are longer get a span of their own."""
 
 
 @dataclass(eq=False)
@@ -155,6 +110,8 @@ class StreamSlot:
     """Share of the time of steps without audio for any stream; it is added to the cost of speech
     once this stream gives audio.
     """
+    timings: HopTimings = field(default_factory=HopTimings)
+    """When the hops were computed, and what they waited for."""
     hang_up: HangUp = field(default_factory=lambda: of_call().hold())
     """Of the call of this stream; it holds memory until it is forgotten."""
     last_step: int = 0
@@ -229,6 +186,20 @@ class StreamSlot:
             else None
         )
 
+    def append(self, tokens: NDArray[np.int64]) -> None:
+        """Add generated tokens; notes the time if they complete the next hop."""
+        self._change_tokens(np.concatenate([self.tokens, tokens]), finished=self.finished)
+
+    def finish(self) -> None:
+        """No tokens follow, which may complete the last hop."""
+        self._change_tokens(self.tokens, finished=True)
+
+    def _change_tokens(self, tokens: NDArray[np.int64], *, finished: bool) -> None:
+        missed = self.missing_tokens() > 0
+        self.tokens, self.finished = tokens, finished
+        if missed and self.missing_tokens() <= 0:
+            self.timings.tokens_complete()
+
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
         can be computed.
@@ -248,7 +219,7 @@ class StreamSlot:
             return False
         parts, self.decoded_parts, self.decoding = self.decoded_parts, [], False
         samples = np.concatenate([part.samples for part in parts])
-        timings = [timing for part in parts for timing in decode_timings(self.hop.index, part)]
+        timings = self.timings.of(self.hop.index, parts)
         if self.hop.index == 0 and self.state is not None and self.state.prompt_cached is not None:
             timings[0].attributes[PROMPT_CACHED] = self.state.prompt_cached
         finished = HopAudio(self.hop, samples, timings)
@@ -273,9 +244,7 @@ class StreamSlot:
         held = self.held
         assert held is not None  # noqa: S101
         self.held, self.held_hops, self.held_seconds, self.unread_hops = None, 0, 0.0, self.unread_hops + 1
-        if (waited := now - self.held_since) > _REPORTED_SECONDS:
-            end = time.time_ns()
-            held.timings.append(Timing("token2wav.hold", end - int(1e9 * waited), end, {"hop": held.hop.index}))
+        held.timings.extend(hold_timings(held.hop.index, now - self.held_since))
         self._samples_before_held += held.samples.size
         new = min(held.samples.size, self._samples_before_held - self.sentence.start_sample)
         if new > 0:

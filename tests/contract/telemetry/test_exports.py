@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
+from cosyserve.metrics.names import TERMS
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from tests.fuzz.upload_seeds import seeds
 from tests.stacks.scripted_server import listening
@@ -150,8 +151,10 @@ async def test_one_trace_per_request_with_every_stage_below_it() -> None:
     )
     assert tree.pop((decode, "token2wav.flow")) == tree.pop((decode, "token2wav.vocoder")) == chunks
     assert chunks > 1
-    # On a busy machine a first piece may wait for the second.
-    tree.pop((decode, "token2wav.hold"), None)
+    # On a busy machine a first piece may wait for the second, and each hop for its turn.
+    for wait in ("token2wav.hold", "token2wav.queue"):
+        tree.pop((decode, wait), None)
+    assert [tree.pop((DOOR, f"first_sound.{term}")) for term in TERMS] == [1] * len(TERMS)
     assert tree == Counter(
         {
             ("the caller", DOOR): 1,

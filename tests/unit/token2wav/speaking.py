@@ -13,9 +13,9 @@ from services.token2wav.decoders.interface import Decoder
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.step_runner import OnFault
-from services.token2wav.scheduling.stream_slot import HopAudio
 from services.token2wav.stream import AcousticStream
 from tests.stacks.up_process import TINY
 

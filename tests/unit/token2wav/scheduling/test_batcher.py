@@ -22,8 +22,9 @@ from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCache
 from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, until, voice
 

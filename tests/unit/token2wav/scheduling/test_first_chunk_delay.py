@@ -14,9 +14,9 @@ from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.measurements import ForecastErrors
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP = 0.05
