@@ -43,5 +43,8 @@
 {{- if and $route.enabled (not $route.parents) }}
 {{- fail (printf "routes.%s.parents names no Gateway that takes the route" $kind) }}
 {{- end }}
+{{- if and $route.enabled $values.tls.secret (not $values.routes.caConfigMap) }}
+{{- fail (printf "routes.%s leads to a port with TLS: routes.caConfigMap names a ConfigMap with ca.crt, by which the Gateway knows it" $kind) }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -3,23 +3,16 @@
 {{- if and (ne .root.Values.autoscaling.kind "none") (get .root.Values.services .name).autoscaling.enabled }}true{{ end }}
 {{- end }}
 
-{{- /* The load of a service as PromQL. A share of what all pods can take (`cosyserve.loadType` Value: pods = pods * load / target), or of frontend
-and gateway, which have no such limit, the streams of all pods (AverageValue: pods = load / target). */}}
+{{- /* The load of a service as PromQL: the share in use of what all its pods can take. Pods are then pods * load / target (metricType Value). */}}
 {{- define "cosyserve.load" -}}
 {{- $of := tpl .root.Values.autoscaling.prometheus.selector .root -}}
 {{- if eq .name "llm" -}}
 (sum(cosyserve_llm_running{ {{- $of -}} }) + sum(cosyserve_llm_waiting{ {{- $of -}} })) / sum(cosyserve_llm_slots{ {{- $of -}} })
 {{- else if eq .name "token2wav" -}}
 max(label_replace(sum(cosyserve_token2wav_pages_used{ {{- $of -}} }) / sum(cosyserve_token2wav_pages{ {{- $of -}} }), "by", "pages", "", "") or label_replace(1 - avg(cosyserve_token2wav_slack_ratio{ {{- $of -}} }), "by", "slack", "", ""))
-{{- else if eq .name "orchestrator" -}}
-sum(cosyserve_streams_active{service="orchestrator",{{ $of }}}) / sum(cosyserve_streams_limit{service="orchestrator",{{ $of }}})
 {{- else -}}
-sum(cosyserve_streams_active{service="{{ .name }}",{{ $of }}})
+sum(cosyserve_streams_active{service="{{ .name }}",{{ $of }}}) / sum(cosyserve_streams_limit{service="{{ .name }}",{{ $of }}})
 {{- end -}}
-{{- end }}
-
-{{- define "cosyserve.loadType" -}}
-{{ ternary "AverageValue" "Value" (has .name (list "frontend" "gateway")) }}
 {{- end }}
 
 {{- /* More pods at once, fewer one by one: who leaves has to finish its streams first. */}}

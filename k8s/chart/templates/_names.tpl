@@ -94,6 +94,7 @@ capabilities:
 {{- $image := get .root.Values.image.digests .image -}}
 {{- if not $image }}{{ $skips = append $skips "CKV_K8S_43=The tag is that of the release; image.digests pins digests where the registry has them" }}{{ end -}}
 {{- if ne .root.Values.image.pullPolicy "Always" }}{{ $skips = append $skips "CKV_K8S_15=A tag of a release is never moved, so that an image which is there is the right one" }}{{ end -}}
+{{- if .secretVariables }}{{ $skips = append $skips "CKV_K8S_35=Libraries of object stores read their credentials from variables" }}{{ end -}}
 {{- range .more }}{{ $skips = append $skips . }}{{ end -}}
 {{- range $index, $skip := $skips }}
 checkov.io/skip{{ add1 $index }}: {{ $skip | quote }}
