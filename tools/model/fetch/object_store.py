@@ -61,7 +61,9 @@ class ObjectStore(Hub):
         if isinstance(error, ModelError):
             return error
         missing = isinstance(error, FileNotFoundError)
-        return ModelError(f"{self.name}/{file}: {'no such file there' if missing else str(error) or type(error).__name__}")
+        return ModelError(
+            f"{self.name}/{file}: {'no such file there' if missing else str(error) or type(error).__name__}"
+        )
 
 
 def _copy(source: Any, part: Path, known: SizeAndHash, on_bytes: OnBytes) -> None:
