@@ -1,6 +1,6 @@
-"""`python -m cosyserve.speech_check --server HOST:PORT [--http URL]`: exit status 0 if a sentence is
-spoken over gRPC, and by the gateway at URL over HTTP, as sound that can be heard and is as long as
-its text; else 1 and one line. 2 for wrong usage.
+"""`python -m cosyserve.speech_check --server HOST:PORT [--http URL]`: exit status 0 if a sentence
+is spoken over gRPC, and by the gateway at URL over HTTP, as sound that can be heard and is as long
+as its text; else 1 and one line. 2 for wrong usage.
 
 `helm test` runs it in the cluster, with the client and the standard library alone. TLS and key are
 those of the other commands: COSYSERVE_TLS_CA and its siblings, --api-key-file.

@@ -1,9 +1,10 @@
-"""`python -m tools.chart check --checkov FILE`: every set of values through helm, Kubernetes' schemas,
-those of custom resources, and checkov; the examples, too. `python -m tools.chart kustomize` writes
-the Kustomize base. Status 1 and one line for each fault, 2 where a tool is missing.
+"""`python -m tools.chart check --checkov FILE`: every set of values through helm, Kubernetes'
+schemas, those of custom resources, and checkov; the examples, too. `python -m tools.chart
+kustomize` writes the Kustomize base. Status 1 and one line for each fault, 2 where a tool is
+missing.
 
-The check of custom resources is checked itself: each of their fields is misspelt in turn, and has to
-be noticed.
+The check of custom resources is checked itself: each of their fields is misspelt in turn, which has
+to be noticed.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""JSON Schemas of custom resources, made of the types that npm's @kubernetes-models/* publish, which
-are generated from the Go types of each project. `make check-chart` installs the packages.
+"""JSON Schemas of custom resources, made of the types that npm's @kubernetes-models/* publish,
+which are generated from the Go types of each project. `make check-chart` installs the packages.
 """
 
 import json
@@ -72,7 +72,7 @@ def schema(kind: Kind) -> dict[str, Any]:
         options.write_text(json.dumps({**_OPTIONS, "files": [source.name]}), encoding="utf-8")
         made = folder / f"{kind.name}.json.part"
         generator = "node_modules/ts-json-schema-generator/bin/ts-json-schema-generator.js"
-        arguments = ["--path", source, "--tsconfig", options, "--type", "Root", "--out", made]
+        arguments: list[str | Path] = ["--path", source, "--tsconfig", options, "--type", "Root", "--out", made]
         _node([generator, *arguments], f"{kind.version} {kind.name}")
         made.replace(kept)
     found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
@@ -80,8 +80,8 @@ def schema(kind: Kind) -> dict[str, Any]:
 
 
 def refused(documents: Iterable[Manifest]) -> list[str]:
-    """What the packages' own validators say: patterns, ranges and choices, which types have not. They
-    let unknown fields pass.
+    """What the packages' own validators say: patterns, ranges and choices, which types have not.
+    They let unknown fields pass.
     """
     given = [{"module": kind_of(each).module, "kind": each["kind"], "resource": each} for each in documents]
     script = Path(__file__).with_name("validators.mjs")

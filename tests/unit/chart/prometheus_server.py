@@ -1,5 +1,5 @@
-"""A real Prometheus that scrapes made series of pods, and what KEDA and the autoscaler of Kubernetes
-make of an answer of it.
+"""A real Prometheus that scrapes made series of pods, and what KEDA and the autoscaler of
+Kubernetes make of an answer of it.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""A pod that is asked to end finishes what it speaks: every wait is longer than the one inside it, and
-no autoscaler, rollout or drained node hurries it.
+"""A pod that is asked to end finishes what it speaks: every wait is longer than the one inside it,
+and no autoscaler, rollout or drained node hurries it.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""Pods reach each other on the ways of the pipeline, and nothing else but names, traces, metrics and
-the object store.
+"""Pods reach each other on the ways of the pipeline, and nothing else but names, traces, metrics
+and the object store.
 """
 
 from typing import Any

@@ -111,7 +111,7 @@ def test_no_series_and_no_limit_are_faults_and_not_idle_services(prometheus: Pro
     prometheus.pods.export({"tts-orchestrator-0": streams("orchestrator", 0, 0)})
     prometheus.scraped()
     for service in SERVICES:
-        with pytest.raises(ValueError, match="0 elements|nan"):
+        with pytest.raises(ValueError, match=r"0 elements|nan"):
             prometheus.load(scaled(service)[0])
 
 

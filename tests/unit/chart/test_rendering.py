@@ -28,8 +28,8 @@ pytestmark = needs_helm
 
 
 def service_links(services: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """What the kubelet adds to every container for each Service with a cluster address, of a release
-    that is named as the product is.
+    """What the kubelet adds to every container for each Service with a cluster address, of a
+    release that is named as the product is.
     """
     links = {}
     for name, service in services.items():

@@ -46,7 +46,7 @@ def test_the_example_of_envoy_belongs_to_the_routes_and_ends_no_speech() -> None
     for target in backend["targetRefs"]:
         assert target["name"].removeprefix("tts-") in routes[target["kind"]]
     assert backend["timeout"]["http"]["requestTimeout"] == backend["timeout"]["http"]["maxStreamDuration"] == "0s"
-    # Later than the gateway closes a WebSocket that says nothing, and the orchestrator a stream of text.
+    # Later than the gateway closes a silent WebSocket, and the orchestrator a stream of text.
     assert client["timeout"]["http"]["streamIdleTimeout"] == "300s"
     listeners = {listener["name"]: listener for listener in given["Gateway"]["spec"]["listeners"]}
     for kind, name in (("HTTPRoute", "gateway"), ("GRPCRoute", "orchestrator")):

@@ -46,10 +46,10 @@ def test_files_come_whole_and_are_what_the_pins_say(tmp_path: Path) -> None:
     assert sum(seen) == len(WEIGHTS)
 
 
-def test_the_record_of_the_store_is_what_its_files_have_to_be(bucket: fsspec.AbstractFileSystem, tmp_path: Path) -> None:
+def test_the_record_of_a_store_says_what_files_have_to_be(bucket: fsspec.AbstractFileSystem, tmp_path: Path) -> None:
     store = ObjectStore("memory://bucket/model/")
     bucket.pipe(f"/bucket/model/{RECORD}", record({"nested/llm.pt": (len(WEIGHTS), "0" * 64)}))
-    with pytest.raises(ModelError, match="expected are .* sha256 0000"):
+    with pytest.raises(ModelError, match=r"expected are .* sha256 0000"):
         download.fetch_all(tmp_path, store, WANTED, {})
     assert not [path for path in tmp_path.rglob("*llm.pt*") if path.is_file()]
     bucket.pipe(f"/bucket/model/{RECORD}", b"<html>")
@@ -67,7 +67,7 @@ def test_what_is_longer_than_it_should_be_does_not_fill_the_disk(tmp_path: Path)
 
 @pytest.mark.usefixtures("bucket")
 def test_a_missing_file_and_an_unknown_store_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="memory://bucket/model/flow.pt: no such file there"):
+    with pytest.raises(ModelError, match=r"memory://bucket/model/flow\.pt: no such file there"):
         ObjectStore("memory://bucket/model").fetch("flow.pt", tmp_path / "flow.pt", SizeAndHash(), lambda _: None)
     with pytest.raises(ModelError, match="nowhere://bucket"):
         ObjectStore("nowhere://bucket/model")
