@@ -7,8 +7,8 @@ import kubernetes_validate
 
 from tools.chart.rendering import Manifest
 
-VERSIONS = ("1.30", "1.33", "1.36")
-"""The oldest that is still offered with long support, one between, and a recent one."""
+VERSIONS = ("1.27", "1.31", "1.36")
+"""The oldest that the chart allows (kubeVersion), one between, and a recent one."""
 _OWN = re.compile(r"v1|(apps|batch|policy|autoscaling|networking\.k8s\.io|rbac\.authorization\.k8s\.io)/v[12]")
 
 
