@@ -1,6 +1,10 @@
 {{- /* Whether an autoscaler decides the number of pods of a service. */}}
 {{- define "cosyserve.scales" -}}
-{{- if and (ne .root.Values.autoscaling.kind "none") (get .root.Values.services .name).autoscaling.enabled }}true{{ end }}
+{{- $autoscaling := .root.Values.autoscaling }}
+{{- $own := (get .root.Values.services .name).autoscaling }}
+{{- /* A HorizontalPodAutoscaler that neither CPU nor load concerns would look at the CPU all the same. */}}
+{{- $measured := or (eq $autoscaling.kind "keda") $autoscaling.externalMetrics (gt (int $own.cpuPercent) 0) }}
+{{- if and (ne $autoscaling.kind "none") $own.enabled $measured }}true{{ end }}
 {{- end }}
 
 {{- /* The load of a service as PromQL: the share in use of what all its pods can take. Pods are then pods * load / target (metricType Value). */}}

@@ -108,8 +108,15 @@ def test_without_keda_an_adapter_serves_the_same_loads() -> None:
         assert by_metric[metric["name"]] == keda.replace(SELECTOR, "<<.LabelMatchers>>")
         assert metric["selector"] == {"matchLabels": {"app_kubernetes_io_instance": "tts"}}
         assert external["external"]["target"] == {"type": "Value", "value": "0.7"}
-    cpu_alone = by_name("HorizontalPodAutoscaler", with_set("autoscaling.externalMetrics=false", "hpa"))
-    assert set(cpu_alone) >= {"frontend", "orchestrator", "gateway"}
+
+
+def test_without_an_adapter_engines_keep_their_number() -> None:
+    given = with_set("autoscaling.externalMetrics=false", "hpa")
+    autoscalers = by_name("HorizontalPodAutoscaler", given)
+    assert set(autoscalers) == {"frontend", "orchestrator", "gateway"}
+    for autoscaler in autoscalers.values():
+        assert [metric["type"] for metric in autoscaler["spec"]["metrics"]] == ["Resource"]
+    assert by_name("Deployment", given)["llm"]["spec"]["replicas"] == 1
 
 
 def test_autoscalers_that_could_not_work_are_refused() -> None:
