@@ -113,7 +113,7 @@ async def check(arguments: argparse.Namespace) -> str:
     if faults:
         raise Unavailable("; ".join(faults))
     heard = ", ".join(f"{each.seconds:.2f} s over {each.way}" for each in spoken)
-    same = "" if len(spoken) == 1 else ", the same samples" if len({each.samples for each in spoken}) == 1 else ""
+    same = ", the same samples" if len(spoken) > 1 and len({each.samples for each in spoken}) == 1 else ""
     return f"{len(text)} characters: {heard}{same}"
 
 
