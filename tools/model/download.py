@@ -17,6 +17,7 @@ from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import waiting_lock
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
+from tools.model.fetch.object_store import ObjectStore
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
 from tools.model.fetch.wanted_files import (
     CATALOGUE,
@@ -106,6 +107,12 @@ def _present(path: Path, recorded: SizeAndHash | None, known: SizeAndHash, *, ch
     return present
 
 
+def _mirror(place: str, transfer: Transfer) -> Hub:
+    if place.startswith(("http://", "https://")):
+        return Mirror(place, transfer)
+    return ObjectStore(place) if "://" in place else Directory(Path(place))
+
+
 def _begun(path: Path) -> int:
     return part.stat().st_size if (part := part_of(path)).exists() else 0
 
@@ -118,7 +125,8 @@ def _begun(path: Path) -> int:
         "--from": {"dest": "hub", "choices": _HUBS, "default": _HUBS[0], "help": "hub (default: %(default)s)"},
         "--mirror": {
             "metavar": "DIR|URL",
-            "help": "a directory, or a web server, with the files laid out as in a model directory"
+            "help": "a directory, a web server or an object store (s3://, gs://; what fsspec knows), with the files "
+            "laid out as in a model directory"
         },
         "--repository": {"metavar": "OWNER/NAME", "help": "another repository with the same files"},
         "--revision": {"help": "branch, tag or commit (default: the catalogue's)"},
@@ -146,7 +154,7 @@ def main(options: argparse.Namespace) -> int:
     transfer = Transfer(options.tries, on_trouble=say)
     hub: Hub
     if options.mirror:
-        hub = Mirror(options.mirror, transfer) if "://" in options.mirror else Directory(Path(options.mirror))
+        hub = _mirror(options.mirror, transfer)
     else:
         listed = catalogue.repositories[options.hub]
         repository = Repository(options.repository or listed.name, options.revision or listed.revision)

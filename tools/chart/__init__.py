@@ -1,0 +1,1 @@
+"""Checks of the Helm chart and of the manifests that are made of it."""
