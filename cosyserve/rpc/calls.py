@@ -62,6 +62,15 @@ async def answer(call: Awaitable[Response]) -> Response:
 
 # grpc.aio replaces the true status by this text if a write crosses the end of the call.
 _LOST_STATUS: Final = "Internal error from Core"
+ENDED_BETWEEN: Final = "ended the call while it was being written to"
+"""Text of the error in place of a status that was lost."""
+_NEVER_REACHED: Final = (
+    "failed to connect",
+    "DNS resolution failed",
+    "connections to all backends failing",
+    "this service is still loading",
+)
+"""Beginnings of the texts of calls on which no peer has worked."""
 _KEEP_THEIR_TEXT: Final = (
     errors.InvalidRequest,
     errors.NotFound,
@@ -96,7 +105,9 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
     code, text = error.code(), error.details() or "no details"
     kind = _key_limit(error) or _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
-        kind, text = errors.Unavailable, "ended the call while it was being written to"
+        kind, text = errors.Unavailable, ENDED_BETWEEN
+    elif kind is errors.Unavailable and _was_lost(error, text):
+        kind = errors.PeerLost
     if kind not in _KEEP_THEIR_TEXT:
         text = f"{peer}: {text}"
     return kind(text, retry_after=retry_delay(error))
@@ -105,6 +116,17 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
 def is_lost(error: grpc.aio.AioRpcError) -> bool:
     """Whether the true status was lost, because a write crossed the end of the call."""
     return error.details() == _LOST_STATUS
+
+
+def _was_lost(error: grpc.aio.AioRpcError, text: str) -> bool:
+    """Whether the peer had begun to work. A service that leaves, or is loading, gives a retry hint;
+    a call that never reached one failed to connect.
+    """
+    return (
+        error.code() is grpc.StatusCode.UNAVAILABLE
+        and retry_delay(error) is None
+        and not text.startswith(_NEVER_REACHED)
+    )
 
 
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:

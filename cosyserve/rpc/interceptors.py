@@ -13,7 +13,16 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault, LimitReached, SpeechFault, Unavailable
+from cosyserve.errors import (
+    CallersDeadline,
+    CosyserveError,
+    InternalFault,
+    LimitReached,
+    Quarantined,
+    SpeechFault,
+    Unavailable,
+)
+from cosyserve.rpc.deadlines import callers_deadline, dropped
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -94,14 +103,20 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     if self._refusing:  # since its handler was chosen its first message was awaited
                         raise leaving()
-                    return await respond(behaviour(request, context), context)
+                    async with callers_deadline(context):
+                        return await respond(behaviour(request, context), context)
                 except grpc.aio.AbortError:
                     raise
                 except asyncio.CancelledError:
                     if not self._leaving:
+                        # gRPC itself ends a call at its deadline, which may be noticed first.
+                        if context.time_remaining() == 0.0:
+                            dropped("call")
                         raise
                     await _refuse(request, context)
                 except Exception as error:
+                    if isinstance(ours := our_error(error), CallersDeadline):
+                        dropped(ours.queue)
                     if caller_hung_up(context, error):
                         log.debug("%s was hung up on", method)
                         raise asyncio.CancelledError from None
@@ -195,8 +210,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
-    `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, or that a
-    limit of an API key was reached.
+    `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, that a
+    limit of an API key was reached, or that the request is in quarantine.
     """
     telemetry.failed(error)
     status = status_pb2.Status(code=error.code.value[0], message=error.message)
@@ -212,7 +227,7 @@ def _details(error: CosyserveError) -> Iterator[Message]:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(round(error.retry_after * 1000))
         yield error_details_pb2.RetryInfo(retry_delay=delay)
-    if isinstance(error, LimitReached):
+    if isinstance(error, LimitReached | Quarantined):
         yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)
     if isinstance(error, SpeechFault):
         _FAULTS.add(1, {"guard": error.guard})

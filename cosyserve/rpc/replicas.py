@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cosyserve.rpc.breaker import BreakerRules, CircuitBreaker, admitted
 from cosyserve.rpc.tls.channels import RenewedChannel, open_channel
 from cosyserve.rpc.transport import CONNECT_SECONDS, channel_options
 from cosyserve.tasks import Changes, cancel_all
@@ -35,6 +36,7 @@ class Replica:
     """Calls in flight from this process."""
     suspected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by a caller whose call failed: the health is then queried again."""
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
 
 
 class ReplicaSet:
@@ -50,9 +52,10 @@ class ReplicaSet:
         max_message_bytes: int,
         on_change: Callable[[], None],
         tls: ClientTls | None = None,
+        breakers: BreakerRules | None = None,
     ) -> None:
-        """tls: how the stage is called; None: in plaintext. Raises SettingsError for certificate
-        files that cannot be used.
+        """tls: how the stage is called; None: in plaintext. breakers: of the replicas. Raises
+        SettingsError for certificate files that cannot be used.
         """
         # Replicas on one host must not share a connection pool entry of another process's channel.
         options: list[tuple[str, Any]] = [
@@ -64,6 +67,8 @@ class ReplicaSet:
         self._on_change = on_change
         self._changes = Changes()
         self.replicas = [Replica(target, open_channel(target, options, tls)) for target in targets]
+        for replica in self.replicas:
+            replica.breaker = CircuitBreaker(stage, replica.target, breakers, opened=self._wake_after)
         self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
 
     @property
@@ -81,9 +86,26 @@ class ReplicaSet:
             await replica.channel.close()
 
     def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
-        """The least busy serving replica outside `avoid`, or None."""
-        able = [replica for replica in self.replicas if replica.serving and replica not in avoid]
+        """The least busy serving replica outside `avoid` that its breaker lets have a call, or
+        None.
+        """
+        serving = self.serving_replicas()
+        able = admitted([replica for replica in serving if replica not in avoid], serving)
         return min(able, key=lambda replica: replica.calls, default=None)
+
+    @property
+    def seconds_to_probe(self) -> float | None:
+        """Until a replica that serves may be called, where the breakers of all of them are open;
+        None: one may be called now, or none serves.
+        """
+        serving = self.serving_replicas()
+        if not serving or admitted(serving, serving):
+            return None
+        return min(replica.breaker.seconds_to_probe for replica in serving)
+
+    def _wake_after(self, seconds: float) -> None:
+        """Those who wait for a replica look again when a breaker allows a probe."""
+        asyncio.get_running_loop().call_later(seconds, self._changes.notify)
 
     async def wait(self, seconds: float, avoid: Collection[Replica] = ()) -> Replica | None:
         """As `pick`, but wait up to `seconds` for a replica to come up."""
@@ -123,9 +145,11 @@ class ReplicaSet:
         while True:
             replica.suspected.clear()
             watch = _HealthWatch(self, replica, stub.Watch(request, wait_for_ready=True))  # type: ignore[attr-defined]
-            if await watch.until_over() == "renewed":
+            if (over := await watch.until_over()) == "renewed":
                 continue
             self.set_serving(replica, serving=False)
+            if over == "broken":
+                replica.breaker.found_again()
             # The channel itself reconnects; this only limits how often a peer that refuses the
             # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)

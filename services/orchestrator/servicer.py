@@ -18,6 +18,8 @@ from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.access.caller import current_call
+from services.orchestrator.faults.quarantine import Quarantine
+from services.orchestrator.faults.work import request_key
 from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
 from services.orchestrator.load_control.fair_shares import Share
 from services.orchestrator.load_control.wait_estimate import (
@@ -43,8 +45,8 @@ _UNARY_BYTES = 4_000_000
 class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     """The public service."""
 
-    def __init__(self, stages: Stages, settings: OrchestratorSettings) -> None:
-        self._stages = stages
+    def __init__(self, stages: Stages, settings: OrchestratorSettings, quarantine: Quarantine | None = None) -> None:
+        self._stages, self._quarantine = stages, quarantine or Quarantine()
         self._makings = Admission(settings.max_voice_makings, "places for new voices")
         self._settings = settings
         self.admission = Admission(
@@ -78,6 +80,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         self, request: pb.SynthesizeRequest, context: Context
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
+        self._quarantine.require_allowed(request_key(utterance))
         async with (
             self.admitted(TEXT, _bytes(utterance.text), utterance.text),
             request_deadline(self._settings.max_request_seconds, context.time_remaining()),
@@ -126,6 +129,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     @logged
     async def SynthesizeUnary(self, request: pb.SynthesizeUnaryRequest, context: Context) -> pb.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
+        self._quarantine.require_allowed(request_key(utterance))
         metrics, pieces = RequestMetrics(), list[Piece]()
         async with self.admitted(TEXT, _bytes(utterance.text), utterance.text):
             out = output_of(utterance)

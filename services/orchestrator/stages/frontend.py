@@ -10,8 +10,10 @@ from typing import cast
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.rpc.calls import messages
+from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
+from services.orchestrator.faults.work import text_work
 from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer
 from services.orchestrator.speech.utterance import Sentence, SpokenWord, Utterance
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
@@ -43,11 +45,13 @@ class FrontendStage:
         taken = SentenceDeduplicator(take)
 
         async def attempt(replica: Replica, timer: StallTimer) -> None:
-            with cancelling(frontend_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
+            with cancelling(
+                frontend_stub(replica).Analyze(request, metadata=telemetry.outgoing(), timeout=for_stage())
+            ) as call:
                 async for response in messages(call):
                     await _receive(response, utterance, taken, warnings, timer)
 
-        return await call_with_failover(self.replicas, self.policy, attempt)
+        return await call_with_failover(self.replicas, self.policy, attempt, work=text_work(utterance))
 
     async def analyze_stream(
         self, utterance: Utterance, text: TextReplayBuffer, take: Take, warnings: TextWarnings
@@ -63,7 +67,9 @@ class FrontendStage:
         async def attempt(replica: Replica, timer: StallTimer) -> None:
             begin, read, complete = text.begin, asyncio.Event(), asyncio.Event()
             taken.restart()
-            with cancelling(frontend_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
+            with cancelling(
+                frontend_stub(replica).AnalyzeStream(metadata=telemetry.outgoing(), timeout=for_stage())
+            ) as call:
                 async with asyncio.TaskGroup() as group:
                     requests = _requests(text, read, complete, timer)
                     group.create_task(pour(call, frontend_pb2.AnalyzeStreamRequest(setup=setup), requests))

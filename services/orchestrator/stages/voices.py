@@ -11,6 +11,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError, FailedPrecondition, InternalFault
 from cosyserve.rpc.calls import answer
+from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
@@ -119,7 +120,9 @@ class VoiceStage:
             nonlocal tries
             tries += 1
             try:
-                await answer(frontend_stub(replica).DeleteVoice(request, metadata=telemetry.outgoing()))
+                await answer(
+                    frontend_stub(replica).DeleteVoice(request, metadata=telemetry.outgoing(), timeout=for_stage())
+                )
             except grpc.aio.AioRpcError as error:
                 # The replica that failed before may have deleted it.
                 if tries == 1 or error.code() != grpc.StatusCode.NOT_FOUND:
@@ -139,7 +142,11 @@ class VoiceStage:
         answers: list[Answer] = []
 
         async def attempt(replica: Replica, _: StallTimer) -> None:
-            answers.append(await answer(method(frontend_stub(replica))(request, metadata=telemetry.outgoing())))
+            answers.append(
+                await answer(
+                    method(frontend_stub(replica))(request, metadata=telemetry.outgoing(), timeout=for_stage())
+                )
+            )
 
         await call_with_failover(self.replicas, policy or self.policy, attempt)
         return answers[0]
