@@ -5,6 +5,7 @@ it, and work whose deadline has passed is dropped.
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from typing import Any, Final
@@ -20,6 +21,7 @@ _UNTIL: Final[ContextVar[float | None]] = ContextVar("deadline", default=None)
 _DROPPED = telemetry.meter.create_counter(
     "cosyserve.deadline.dropped", "{call}", "Calls that were dropped because their deadline passed, or would, by queue"
 )
+_REMEMBERED = 64
 _SLACK_SECONDS = 0.1
 """A called service ends so much later: normally its caller hangs up first, with its own error."""
 
@@ -60,6 +62,30 @@ def require_time() -> None:
 def dropped(queue: str) -> None:
     """Count a call that was dropped. queue: where it waited."""
     _DROPPED.add(1, {"queue": queue})
+
+
+class ShortestTime:
+    """The shortest of the times that some work took lately. A call with less than half of that left
+    would not see the first of its results.
+    """
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def took(self, seconds: float) -> None:
+        """The work was done in so many seconds."""
+        if seconds > 0:
+            self._latest.append(seconds)
+
+    def require(self, queue: str) -> None:
+        """Raise CallersDeadline if the current call surely ends before any result."""
+        left, shortest = remaining(), min(self._latest, default=0.0)
+        if left is not None and left < shortest / 2:
+            raise CallersDeadline(
+                f"the request's deadline is in {left:.3f} s; of the latest {len(self._latest)} requests the fastest "
+                f"took {shortest:.3f} s to its first sound",
+                queue=queue,
+            )
 
 
 @contextlib.asynccontextmanager

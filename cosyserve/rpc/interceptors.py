@@ -49,6 +49,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._watches: set[asyncio.Task[Any]] = set()
         self._refusing = False
         self._leaving = False
+        self._parting: Callable[[], CosyserveError] = leaving
 
     async def refuse(self, seconds: float) -> None:
         """Answer new calls with UNAVAILABLE. Return when no call runs and no client watches the
@@ -62,10 +63,13 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         if present := self._calls | self._watches:
             await asyncio.wait(present, timeout=seconds)
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float, *, broken: str = "") -> None:
         """Let the running calls end by themselves for so long; the remaining ones end with
-        UNAVAILABLE.
+        UNAVAILABLE. broken: why the engine cannot go on; without a retry hint, which tells the
+        caller that this server was lost.
         """
+        if broken:
+            self._parting = lambda: Unavailable(broken)
         if self._calls:
             await asyncio.wait(self._calls, timeout=seconds)
         self._leaving = True
@@ -113,7 +117,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                         if context.time_remaining() == 0.0:
                             dropped("call")
                         raise
-                    await _refuse(request, context)
+                    await abort(context, self._parting())
                 except Exception as error:
                     if isinstance(ours := our_error(error), CallersDeadline):
                         dropped(ours.queue)

@@ -53,6 +53,11 @@ class Reply:
         self._writing: asyncio.Future[None] | None = None
         FIGURES.set(self._figures)
 
+    @property
+    def first_sound_seconds(self) -> float:
+        """From admission to the first sound; 0 before it."""
+        return self._metrics.first_sound_milliseconds / 1000
+
     def _figures(self) -> Figures:
         return figures_of(
             self._metrics, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible

@@ -13,6 +13,7 @@ import grpc
 
 from cosyserve import errors
 from cosyserve.audio.audibility import FirstAudible
+from cosyserve.rpc.deadlines import ShortestTime
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
@@ -49,6 +50,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         self._stages, self._quarantine = stages, quarantine or Quarantine()
         self._makings = Admission(settings.max_voice_makings, "places for new voices")
         self._settings = settings
+        self._first_sounds = ShortestTime()
         self.admission = Admission(
             settings.max_streams,
             wait_seconds=settings.share_wait_seconds,
@@ -81,12 +83,14 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
         self._quarantine.require_allowed(request_key(utterance))
+        self._first_sounds.require("orchestrator.admission")
         async with (
             self.admitted(TEXT, _bytes(utterance.text), utterance.text),
             request_deadline(self._settings.max_request_seconds, context.time_remaining()),
         ):
             reply = Reply(utterance, context, self._settings.reader_seconds)
             await reply.stream(partial(speak, utterance, self._stages))
+            self._first_sounds.took(reply.first_sound_seconds)
 
     @logged
     async def ConvertVoice(  # type: ignore[override]  # as Synthesize

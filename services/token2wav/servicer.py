@@ -12,6 +12,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.rpc import deadlines
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
@@ -208,6 +209,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         listener_seconds=setup.listener_seconds,
         utterance=setup.utterance,
         caller_streams=setup.caller_streams,
+        deadline=deadlines.until(),
     )
 
 

@@ -25,8 +25,8 @@ class FaultSettings:
     1.
     """
     breaker_seconds: float = 2.0
-    """Seconds in which it gets no calls for the first time, 0.1 to 30; doubled up to 30 while probes
-    fail.
+    """Seconds in which it gets no calls for the first time, 0.1 to 30; doubled up to 30 while
+    probes fail.
     """
     quarantine_engines: int = 2
     """Lost engines after which a text is refused, 1 to 16; 0: never."""

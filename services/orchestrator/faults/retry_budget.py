@@ -73,7 +73,8 @@ class RetryBudget:
             self._second().granted += calls
 
     def spend(self, why: str) -> None:
-        """Take one retry. Raises Unavailable with a retry hint if none is left. why: the failure.
+        """Take one retry after the failure `why`. Raises Unavailable with a retry hint if none is
+        left.
         """
         given, used = self._balance()
         if given - used >= 1:

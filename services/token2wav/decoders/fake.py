@@ -109,6 +109,8 @@ class FakeDecoder(SingleStreamDecoder):
         if not self._fault or philox.uniform(sentence.seed, sentence.sentence_index, 0, 0) >= self._share:
             return samples
         places = state.samples + np.arange(samples.size)
+        if self._fault == "device_lost":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if self._fault == "non_finite":
             return np.where(places < SAMPLE_RATE // 2, samples, np.float32(np.nan))
         if self._fault == "pause":

@@ -138,6 +138,8 @@ class Sentence:
     """Sentences that the caller has in progress on all replicas when this one begins; 0: not
     known.
     """
+    deadline: float | None = None
+    """When the caller gives up, on the monotonic clock; None: never."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:

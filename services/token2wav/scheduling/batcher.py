@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
-from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.errors import CallersDeadline, CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
-from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
+from services.token2wav.scheduling.next_step import NextStep, ScheduledWork, is_late
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
 from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot
 
@@ -198,6 +198,7 @@ class Batcher:
                 self._in_step.clear()
                 self._delivery.ends()
                 while not self._closing:
+                    self._drop_late()
                     new = [slot for slot in self._slots if slot.state is None]
                     due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
@@ -211,6 +212,13 @@ class Batcher:
                 return due
             for slot in new:
                 self._start(slot)
+
+    def _drop_late(self) -> None:
+        """End the streams whose callers have given up, or will before another step is over."""
+        now = self._clock.now()
+        for slot in [slot for slot in self._slots if is_late(slot, now, self._runner.shortest_seconds)]:
+            queue = "token2wav.step" if slot.is_playing else "token2wav.waiting"
+            self._end(slot, CallersDeadline("the sentence was not decoded in time for its caller", queue=queue))
 
     def _start(self, slot: StreamSlot) -> None:
         state = self._runner.start(slot)

@@ -1,5 +1,5 @@
-"""A stage that is broken is not stormed, a replica that fails gets no calls, and a request that takes
-engines down is not given to a third one.
+"""A stage that is broken is not stormed, a replica that fails gets no calls, and a request that
+takes engines down is not given to a third one.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ def calls(running: Stack, stage_name: str, call: str) -> int:
     replicas={"llm": 2}, retries_per_second=0.3, retry_share=0.0, quarantine_engines=0, breaker_failures=0, attempts=4
 )
 async def test_a_broken_stage_gets_few_more_calls_than_requests(running: Stack) -> None:
-    """Without a budget twenty requests would be eighty calls. Its two replicas go away once with one
-    call each, which allows two, and three are the floor of ten seconds.
+    """Without a budget twenty requests would be eighty calls. Its two replicas go away once with
+    one call each, which allows two, and three are the floor of ten seconds.
     """
     hook(running, "llm", go)
     hints = []

@@ -1,5 +1,5 @@
-"""The circuit breaker of a replica: when it opens, when a probe is allowed, and that the last replica
-of a stage stays in use until it really fails.
+"""The circuit breaker of a replica: when it opens, when a probe is allowed, and that the last
+replica of a stage stays in use until it really fails.
 """
 
 from dataclasses import dataclass, field

@@ -63,7 +63,7 @@ def test_the_refusal_says_for_how_long_and_ends() -> None:
     lose(quarantine, "a", "bad")
     lose(quarantine, "b", "bad")
     clock.now = 20.0
-    with pytest.raises(Quarantined, match="2 engines were lost while they spoke this text.* another 40 s") as caught:
+    with pytest.raises(Quarantined, match=r"2 engines were lost while they spoke this text.* another 40 s") as caught:
         quarantine.require_allowed("bad")
     assert caught.value.retry_after == 40.0
     clock.now = 60.0

@@ -47,7 +47,9 @@ def test_the_refusal_says_when_the_next_retry_is_there() -> None:
     budget = RetryBudget("llm", share=0.0, per_second=0.1, now=clock)
     budget.spend("it failed")
     clock.now += 4
-    with pytest.raises(Unavailable, match=r"llm fails too often .* \(gone\); send the request again in 6.0 s") as caught:
+    with pytest.raises(
+        Unavailable, match=r"llm fails too often .* \(gone\); send the request again in 6.0 s"
+    ) as caught:
         budget.spend("gone")
     assert caught.value.retry_after == pytest.approx(6.0)
     clock.now += 6
