@@ -58,7 +58,8 @@ class CosyserveError(Exception):
     code = grpc.StatusCode.UNKNOWN
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        self.message = _bounded(message)
+        # gRPC takes no subclass of str.
+        self.message = str(_bounded(message))
         super().__init__(self.message)
         self.retry_after = retry_after
         """Seconds after which a retry may succeed; sent as `google.rpc.RetryInfo`."""

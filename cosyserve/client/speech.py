@@ -161,8 +161,10 @@ class Speech:
             self._read_header(message.header)
         if isinstance(self.request, synthesis_pb2.SynthesizeRequest):
             self.request.retried_sentences.extend(
-                set(message.retried_sentences).difference(self.request.retried_sentences)
+                {*message.retried_sentences}.difference(self.request.retried_sentences)
             )
+            if self.request.least_euler_steps and self.header is not None:
+                self.request.euler_steps = self.header.euler_steps
         # A resumed stream sends the words of the first sentences and all warnings again.
         known = self.words[-1].sentence if self.words else -1
         self.words += [

@@ -98,7 +98,10 @@ class Reply:
             self._audible.arrived(self._metrics.milliseconds / 1000, piece.sound)
         message = synthesis_pb2.SynthesizeResponse(audio=piece.audio, chunk_index=self._sent, start_sample=self._place)
         if last_seconds is not None:
-            message.summary.CopyFrom(summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled))
+            browned_out = self._utterance.browned_out
+            message.summary.CopyFrom(
+                summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled, browned_out=browned_out)
+            )
         if self._sent == 0:
             message.header.CopyFrom(header_of(self._utterance, self._metrics))
         retried = self._metrics.retry_state.retried
@@ -169,11 +172,17 @@ def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.Sy
         engine=metrics.engines.name,
         onset=synthesis_pb2.ONSET_TRIMMED if utterance.trimmed else synthesis_pb2.ONSET_NATURAL,
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
+        euler_steps=metrics.engines.euler_steps,
     )
 
 
 def summary_of(
-    metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible, *, cancelled: bool = False
+    metrics: RequestMetrics,
+    audio_seconds: float,
+    audible: FirstAudible,
+    *,
+    cancelled: bool = False,
+    browned_out: bool = False,
 ) -> synthesis_pb2.SynthesisSummary:
     """Timings and counts up to now. audible: on the clock of `metrics`."""
     return synthesis_pb2.SynthesisSummary(
@@ -190,6 +199,8 @@ def summary_of(
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
         removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
         warnings=metrics.warnings,
+        euler_steps=metrics.engines.euler_steps,
+        browned_out=browned_out,
     )
 
 

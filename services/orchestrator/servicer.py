@@ -19,6 +19,7 @@ from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.access.caller import current_call
+from services.orchestrator.faults.brownout import BrownOut
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.work import request_key
 from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
@@ -36,6 +37,8 @@ from services.orchestrator.request_log import FIGURES, logged
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.speech.arriving_text import CancelledByCaller, Flush, TextReplayBuffer, listen
 from services.orchestrator.speech.output import Piece
+from services.orchestrator.speech.utterance import Utterance
+from services.orchestrator.stages.token2wav import is_served_profile
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
@@ -51,6 +54,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         self._makings = Admission(settings.max_voice_makings, "places for new voices")
         self._settings = settings
         self._first_sounds = ShortestTime()
+        self._brownout = BrownOut(settings.brownout_share, settings.brownout_first_hop_tokens)
         self.admission = Admission(
             settings.max_streams,
             wait_seconds=settings.share_wait_seconds,
@@ -71,6 +75,10 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 call.characters += len(text)
                 yield place
 
+    def _browned_out(self, utterance: Utterance) -> contextlib.AbstractContextManager[Utterance]:
+        """The utterance as it is spoken by a server with so many requests under way."""
+        return self._brownout.applied(utterance, self.admission, streams=is_served_profile(utterance))
+
     @contextlib.contextmanager
     def admitted_warm_up(self) -> Iterator[None]:
         """The same for a warm-up, which waits for no place."""
@@ -88,8 +96,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             self.admitted(TEXT, _bytes(utterance.text), utterance.text),
             request_deadline(self._settings.max_request_seconds, context.time_remaining()),
         ):
-            reply = Reply(utterance, context, self._settings.reader_seconds)
-            await reply.stream(partial(speak, utterance, self._stages))
+            with self._browned_out(utterance) as spoken:
+                reply = Reply(spoken, context, self._settings.reader_seconds)
+                await reply.stream(partial(speak, spoken, self._stages))
             self._first_sounds.took(reply.first_sound_seconds)
 
     @logged
@@ -101,8 +110,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             self.admitted(RECORDING, len(request.audio)),
             request_deadline(self._settings.max_request_seconds, context.time_remaining()),
         ):
-            reply = Reply(utterance, context, self._settings.reader_seconds)
-            await reply.stream(partial(convert, utterance, request.audio, self._stages))
+            with self._browned_out(utterance) as spoken:
+                reply = Reply(spoken, context, self._settings.reader_seconds)
+                await reply.stream(partial(convert, spoken, request.audio, self._stages))
 
     @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
@@ -111,7 +121,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         settings = self._settings
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
         preemptible = PreemptiblePlace(settings.idle_seconds)
-        async with self.admitted(ARRIVING_TEXT, 1.0, preemptible=preemptible) as place:
+        async with contextlib.AsyncExitStack() as held:
+            place = await held.enter_async_context(self.admitted(ARRIVING_TEXT, 1.0, preemptible=preemptible))
+            utterance = held.enter_context(self._browned_out(utterance))
             # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
             # hide its status.
             await context.send_initial_metadata(())

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from cosyserve import errors
+from cosyserve import errors, spec
 from cosyserve.engines.compatibility import Identity
 from cosyserve.rpc.breaker import Verdict, verdict_of
 from cosyserve.rpc.calls import ENDED_BETWEEN, as_error
@@ -48,6 +48,8 @@ class Engines:
     """Name in the resumed request; empty: any engine."""
     llm: Identity | None = None
     token2wav: Identity | None = None
+    euler_steps: int = spec.EULER_STEPS
+    """That token2wav takes in each block."""
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from typing import cast
 
 import grpc
 
-from cosyserve import telemetry
+from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
 from cosyserve.rpc.calls import as_error, messages
 from cosyserve.rpc.deadlines import for_stage
@@ -98,6 +98,7 @@ class Token2WavStage:
                         if news.HasField("identity"):
                             setup.expected_identity.CopyFrom(news.identity)
                             engines.token2wav = identity_from_proto(news.identity)
+                            engines.euler_steps = news.euler_steps or spec.EULER_STEPS
                         if news.audio:
                             if news.start_sample != setup.start_sample:
                                 raise InternalFault(
@@ -158,6 +159,7 @@ def _setup(
     setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
     setup.hops.CopyFrom(hops)
     setup.speed = utterance.speed_of(stream.sentence)
+    setup.euler_steps, setup.preferred_euler_steps = utterance.euler_steps, utterance.preferred_euler_steps
     return setup
 
 

@@ -106,6 +106,10 @@ class Batcher:
             self._changed.notify()
         return slot
 
+    def takes_fewer_steps(self, profile: Profile) -> bool:
+        """Whether a sentence of this profile may have fewer than ten Euler steps."""
+        return self._decoders[profile].takes_fewer_steps
+
     def feed(self, slot: StreamSlot, tokens: NDArray[np.int64]) -> None:
         """Append generated tokens, int64 [n] at 25 Hz, already checked. Has no effect on a stream
         that is over.

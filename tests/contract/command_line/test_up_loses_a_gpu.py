@@ -20,16 +20,17 @@ POISONED, HARMLESS = 4, 2
 
 
 def test_two_engines_are_started_again_and_the_request_is_refused_not_given_to_the_third() -> None:
-    up = Up("--replicas", "token2wav=3", environ=LOSING)
-    with Client(up.address) as client:
-        assert client.synthesize("It works.", seed=HARMLESS).read()
-        with pytest.raises(CosyserveError, match="2 engines were lost while they spoke this text") as caught:
-            client.synthesize("Poison.", seed=POISONED).read()
-        assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
-        assert client.synthesize("It still works.", seed=HARMLESS).read()
-        ended = f"exited with code {EXIT_STATUS}"
-        up.line_with(ended)
-        assert client.synthesize("And again.", seed=HARMLESS).read()
-    assert up.end(signal.SIGINT) == 0
+    up, ended = Up("--replicas", "token2wav=3", environ=LOSING), f"exited with code {EXIT_STATUS}"
+    try:
+        with Client(up.address) as client:
+            assert client.synthesize("It works.", seed=HARMLESS).read()
+            with pytest.raises(CosyserveError, match="2 engines were lost while they spoke this text") as caught:
+                client.synthesize("Poison.", seed=POISONED).read()
+            assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+            assert client.synthesize("It still works.", seed=HARMLESS).read()
+            up.line_with(ended)
+    finally:
+        code = up.end(signal.SIGINT)
+    assert code == 0
     assert sum(ended in line for line in up.lines) == 2
     assert not any("Poison" in line for line in up.lines)
