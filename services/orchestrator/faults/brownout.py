@@ -25,7 +25,7 @@ _DEFAULT_FIRST_HOP = 1
 
 
 class BrownOut:
-    """share: of the places of the limit in effect. first_hop_tokens: least tokens of the first hop."""
+    """share: of the places of the limit in effect. first_hop_tokens: of the first hop, at least."""
 
     def __init__(self, share: float, first_hop_tokens: int) -> None:
         self._share, self._first_hop_tokens = share, first_hop_tokens
