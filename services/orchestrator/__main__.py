@@ -15,6 +15,7 @@ from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.adapters import serve_adapters
+from services.orchestrator.faults.hedging import Hedging
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.retry_budget import RetryBudget
 from services.orchestrator.load_control.adaptive_limit import LimitUpdater
@@ -76,10 +77,10 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         budget = RetryBudget(stage.stage, settings.retry_share, settings.retries_per_second)
         return RetryPolicy(settings.stall_seconds, settings.recovery_seconds, settings.attempts, budget, quarantine)
 
-    texts = policy(frontend)
+    texts, hedging = policy(frontend), Hedging(settings.hedge_share)
     stages = Stages(
-        FrontendStage(frontend, texts),
-        VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds)),
+        FrontendStage(frontend, texts, hedging),
+        VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
         LlmStage(llm, policy(llm), settings.guards),
         Token2WavStage(token2wav, policy(token2wav), settings.guards),
     )

@@ -40,13 +40,10 @@ def blocks(flow: Flow, numbers: list[int]) -> list[torch.Tensor]:
     voices = [random_voice(20, 7 + at) for at in range(len(numbers))]
     states = [flow.start(voice, steps) for voice, steps in zip(voices, numbers, strict=True)]
     ids = [torch.cat([voice.tokens, torch.arange(40)]) for voice in voices]
-    made: list[Any] = []
-    for begin in (0, 25):
-        made.append(
-            flow.blocks(
-                states, [some[begin : begin + 25] for some in ids], [some[begin + 25 : begin + 28] for some in ids]
-            )
-        )
+    made: list[Any] = [
+        flow.blocks(states, [some[begin : begin + 25] for some in ids], [some[begin + 25 : begin + 28] for some in ids])
+        for begin in (0, 25)
+    ]
     assert [len(state.steps) for state in states] == numbers
     return [torch.cat(both, dim=1) for both in zip(*made, strict=True)]
 
