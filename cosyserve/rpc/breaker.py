@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
 
-from cosyserve import errors, telemetry
+from cosyserve import errors
 
 log = logging.getLogger(__name__)
-_OPEN = telemetry.meter.create_up_down_counter(
-    "cosyserve.breaker.open", "{replica}", "Replicas whose breaker is not closed, by stage"
-)
 _HOPELESS_FACTOR = 2
 
 
@@ -151,10 +148,6 @@ class CircuitBreaker:
         if self._open_until is not None:
             self._open_until, self._row = self._now(), min(self._row, self._rules.failures)
 
-    def forget(self) -> None:
-        """The replica is no longer one of the stage."""
-        self._close()
-
     @property
     def _fails(self) -> bool:
         failed = sum(failed for _, failed in self._calls)
@@ -170,7 +163,6 @@ class CircuitBreaker:
     def _open(self) -> None:
         if self.is_closed:
             self._open_seconds = self._rules.open_seconds
-            _OPEN.add(1, {"stage": self._stage})
         else:
             self._open_seconds = min(2 * self._open_seconds, self._rules.longest_seconds)
         self._open_until = self._now() + self._open_seconds
@@ -187,7 +179,6 @@ class CircuitBreaker:
         if self._open_until is not None:
             self._open_until = None
             self._calls.clear()
-            _OPEN.add(-1, {"stage": self._stage})
             log.info("%s at %s gets calls again", self._stage, self._name)
 
 

@@ -12,15 +12,12 @@ from typing import Any, Final
 
 import grpc
 
-from cosyserve import telemetry
 from cosyserve.errors import CallersDeadline
+from cosyserve.fault_metrics import DEADLINE_DROPPED
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _UNTIL: Final[ContextVar[float | None]] = ContextVar("deadline", default=None)
 """On the monotonic clock."""
-_DROPPED = telemetry.meter.create_counter(
-    "cosyserve.deadline.dropped", "{call}", "Calls that were dropped because their deadline passed, or would, by queue"
-)
 _REMEMBERED = 64
 _SLACK_SECONDS = 0.1
 """A called service ends so much later: normally its caller hangs up first, with its own error."""
@@ -61,7 +58,7 @@ def require_time() -> None:
 
 def dropped(queue: str) -> None:
     """Count a call that was dropped. queue: where it waited."""
-    _DROPPED.add(1, {"queue": queue})
+    DEADLINE_DROPPED.add(queue=queue)
 
 
 class ShortestTime:

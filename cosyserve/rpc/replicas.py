@@ -14,6 +14,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cosyserve.fault_metrics import BREAKER_OPEN
 from cosyserve.rpc.breaker import BreakerRules, CircuitBreaker, admitted
 from cosyserve.rpc.tls.channels import RenewedChannel, open_channel
 from cosyserve.rpc.transport import CONNECT_SECONDS, channel_options
@@ -69,6 +70,7 @@ class ReplicaSet:
         self.replicas = [Replica(target, open_channel(target, options, tls)) for target in targets]
         for replica in self.replicas:
             replica.breaker = CircuitBreaker(stage, replica.target, breakers, opened=self._wake_after)
+        BREAKER_OPEN.watch(self, _open_breakers)
         self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
 
     @property
@@ -153,6 +155,11 @@ class ReplicaSet:
             # The channel itself reconnects; this only limits how often a peer that refuses the
             # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)
+
+
+def _open_breakers(replicas: ReplicaSet) -> list[tuple[dict[str, str], float]]:
+    """For the gauge."""
+    return [({"stage": replicas.stage}, sum(not replica.breaker.is_closed for replica in replicas.replicas))]
 
 
 class _HealthWatch:

@@ -14,13 +14,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cosyserve import telemetry
+from cosyserve.fault_metrics import BROWNOUT_ACTIVE
 from services.orchestrator.load_control.admission import Admission
 from services.orchestrator.speech.utterance import Utterance
 
-_ACTIVE = telemetry.meter.create_up_down_counter(
-    "cosyserve.brownout.active", "{request}", "Requests under way that got a longer first hop, or fewer Euler steps"
-)
 _DEFAULT_FIRST_HOP = 1
 
 
@@ -29,6 +26,8 @@ class BrownOut:
 
     def __init__(self, share: float, first_hop_tokens: int) -> None:
         self._share, self._first_hop_tokens = share, first_hop_tokens
+        self._active = 0
+        BROWNOUT_ACTIVE.watch(self, lambda one: [({}, one._active)])
 
     @contextlib.contextmanager
     def applied(self, utterance: Utterance, admission: Admission, *, streams: bool) -> Iterator[Utterance]:
@@ -41,7 +40,7 @@ class BrownOut:
         first_hop = utterance.first_hop_tokens
         if first_hop == _DEFAULT_FIRST_HOP:
             first_hop = self._first_hop_tokens
-        _ACTIVE.add(1)
+        self._active += 1
         try:
             yield replace(
                 utterance,
@@ -50,7 +49,7 @@ class BrownOut:
                 browned_out=True,
             )
         finally:
-            _ACTIVE.add(-1)
+            self._active -= 1
 
     def _is_last(self, admission: Admission) -> bool:
         return admission.active > admission.limit - int(self._share * admission.limit)

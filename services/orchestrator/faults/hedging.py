@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import grpc
 
-from cosyserve import telemetry
 from cosyserve.errors import Unavailable
+from cosyserve.fault_metrics import HEDGES
 from cosyserve.rpc.breaker import Verdict, verdict_of
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.replicas import Replica, ReplicaSet
@@ -41,11 +41,6 @@ _MAY_PASS = frozenset(
     }
 )
 """Of a call that failed while another one runs: that one may succeed."""
-_HEDGES = telemetry.meter.create_counter(
-    "cosyserve.hedges",
-    "{call}",
-    "Calls that were sent to a second replica, by stage, method and winner (first, second)",
-)
 T = TypeVar("T")
 
 
@@ -111,7 +106,7 @@ async def first_answer(
         hedging.answered(method, time.monotonic() - begun)
         if len(calls) > 1:
             winning = "first" if winner is first else "second"
-            _HEDGES.add(1, {"stage": replicas.stage, "method": method, "winner": winning})
+            HEDGES.add(stage=replicas.stage, method=method, winner=winning)
             if winner is not first:
                 _note_failure(first, replicas, replica)
         try:

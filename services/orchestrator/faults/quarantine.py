@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Hashable, Itera
 from dataclasses import dataclass
 from typing import Any
 
-from cosyserve import telemetry
 from cosyserve.errors import PeerLost, Quarantined, Unavailable
+from cosyserve.fault_metrics import QUARANTINED
 from services.orchestrator.faults.work import Work
 
 log = logging.getLogger(__name__)
@@ -29,11 +29,6 @@ MOST_KEPT = 1024
 MOST_TOGETHER = 8
 """If more suspects lose their second engine together, the machines are at fault, not a request.
 """
-_QUARANTINED = telemetry.meter.create_counter(
-    "cosyserve.quarantined",
-    "{request}",
-    "Requests put into quarantine (event: placed) or refused there (event: refused)",
-)
 
 
 @dataclass
@@ -77,7 +72,7 @@ class Quarantine:
                 continue
             left = placed + self._seconds - self._now()
             if left > 0:
-                _QUARANTINED.add(1, {"event": "refused"})
+                QUARANTINED.add(event="refused")
                 raise Quarantined(
                     f"{self._engines} engines were lost while they spoke this text, so it is not spoken for another "
                     f"{left:.0f} s; change the text or the voice, and report it",
@@ -168,7 +163,7 @@ class Quarantine:
             self._refused[key] = self._now()
             while len(self._refused) > MOST_KEPT:
                 self._refused.popitem(last=False)
-        _QUARANTINED.add(1, {"event": "placed"})
+        QUARANTINED.add(event="placed")
         log.error(
             "%d engines were lost while they computed %s; it is refused for %.0f s",
             self._engines,

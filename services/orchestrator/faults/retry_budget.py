@@ -12,15 +12,12 @@ import contextlib
 import logging
 import math
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from opentelemetry.metrics import CallbackOptions, Observation
-
-from cosyserve import telemetry
 from cosyserve.errors import Unavailable
+from cosyserve.fault_metrics import RETRIES_REFUSED, RETRY_BUDGET
 
 log = logging.getLogger(__name__)
 WINDOW_SECONDS = 10
@@ -52,7 +49,7 @@ class RetryBudget:
         self._lost_at: dict[Hashable, float] = {}
         """When each replica last added retries."""
         self._warned_at = -math.inf
-        _BUDGETS.add(self)
+        RETRY_BUDGET.watch(self, lambda budget: [({"stage": budget.stage}, budget.ratio)])
 
     @property
     def ratio(self) -> float:
@@ -81,7 +78,7 @@ class RetryBudget:
             self._second().retries += 1
             return
         hint = self._seconds_to_next()
-        _EXHAUSTED.add(1, {"stage": self.stage})
+        RETRIES_REFUSED.add(stage=self.stage)
         if self._now() - self._warned_at >= 1.0:
             self._warned_at = self._now()
             log.warning("%s has no retries left: %d in %d s", self.stage, used, WINDOW_SECONDS)
@@ -121,18 +118,3 @@ class RetryBudget:
     def _drop_old(self) -> None:
         while self._seconds and self._seconds[0].number <= self._now() - WINDOW_SECONDS:
             self._seconds.popleft()
-
-
-_BUDGETS: "weakref.WeakSet[RetryBudget]" = weakref.WeakSet()
-
-
-def _ratios(_: CallbackOptions) -> Iterable[Observation]:
-    return [Observation(budget.ratio, {"stage": budget.stage}) for budget in list(_BUDGETS)]
-
-
-telemetry.meter.create_observable_gauge(
-    "cosyserve.retry_budget", [_ratios], "1", "Share of the retries of a stage that is left, by stage"
-)
-_EXHAUSTED = telemetry.meter.create_counter(
-    "cosyserve.retries.refused", "{retry}", "Retries that the budget of the stage did not allow, by stage"
-)
