@@ -139,7 +139,7 @@ class DeadlineExceeded(CosyserveError):
 
 
 class CallersDeadline(DeadlineExceeded):
-    """Nobody waits for the result any more. queue: where the work waited, or `call` if it was
+    """No caller waits for the result any more. queue: where the work waited, or `call` if it was
     running.
     """
 

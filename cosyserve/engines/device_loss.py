@@ -2,7 +2,7 @@
 
 After such an error every call of CUDA in the process fails, so retrying is useless: the service
 turns NOT_SERVING, its streams go on at another replica, and the process exits with a status of its
-own, so that whoever runs it starts it again.
+own, so that its supervisor starts it again.
 
 Source: the CUDA runtime's list of errors (cudaError_t), of which those are taken that its text says
 leave the process in an inconsistent state.

@@ -65,7 +65,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
     async def drain(self, seconds: float, *, broken: str = "") -> None:
         """Let the running calls end by themselves for so long; the remaining ones end with
-        UNAVAILABLE. broken: why the engine cannot go on; without a retry hint, which tells the
+        UNAVAILABLE. broken: why the engine cannot go on; without a retry hint, which shows the
         caller that this server was lost.
         """
         if broken:

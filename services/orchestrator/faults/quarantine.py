@@ -1,7 +1,7 @@
 """Keeps a request from the engines after two of them were lost while they computed it.
 
-When an engine process is lost, every piece of work that it had is suspected, because nobody knows
-which one it was. A suspect that completes on another engine is innocent. A suspect that loses a
+When an engine process is lost, every piece of work that it had is suspected, because it is not
+known which one it was. A suspect that completes on another engine is innocent. A suspect that loses a
 second engine, and is the only one there that had lost one before, is to blame: it is refused for a
 while. If several suspects lose the second engine together, none is blamed; they are tried one at a
 time from then on, until one of them completes or loses an engine by itself.
