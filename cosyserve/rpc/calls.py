@@ -103,7 +103,7 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
     the peer, a stage by its name and not its address, because the text may reach a caller.
     """
     code, text = error.code(), error.details() or "no details"
-    kind = _key_limit(error) or _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
+    kind = _by_reason(error) or _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
         kind, text = errors.Unavailable, ENDED_BETWEEN
     elif kind is errors.Unavailable and _was_lost(error, text):
@@ -140,10 +140,12 @@ def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | Non
     return next((errors.SPEECH_FAULTS[reason] for reason in _reasons(error) if reason in errors.SPEECH_FAULTS), None)
 
 
-def _key_limit(error: grpc.aio.AioRpcError) -> type[errors.LimitReached] | None:
-    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return None
-    return errors.LimitReached if errors.LimitReached.reason in _reasons(error) else None
+def _by_reason(error: grpc.aio.AioRpcError) -> type[errors.LimitReached | errors.Quarantined] | None:
+    """The kind that its code and `google.rpc.ErrorInfo` name together, if any."""
+    for kind in (errors.LimitReached, errors.Quarantined):
+        if error.code() is kind.code and kind.reason in _reasons(error):
+            return kind
+    return None
 
 
 def _reasons(error: grpc.aio.AioRpcError) -> list[str]:

@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
-from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Unauthenticated
+from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Quarantined, Unauthenticated
 from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.voice_names import VoiceNames
@@ -41,6 +41,8 @@ class Utterance:
                 async for chunk in self.speech:
                     yield chunk
                 return
+            except Quarantined:
+                raise
             except FailedPrecondition:
                 if plain is None or self.speech.header is not None:
                     raise

@@ -1,10 +1,10 @@
 """Keeps a request from the engines after two of them were lost while they computed it.
 
 When an engine process is lost, every piece of work that it had is suspected, because it is not
-known which one it was. A suspect that completes on another engine is innocent. A suspect that loses a
-second engine, and is the only one there that had lost one before, is to blame: it is refused for a
-while. If several suspects lose the second engine together, none is blamed; they are tried one at a
-time from then on, until one of them completes or loses an engine by itself.
+known which one it was. A suspect that completes on another engine is innocent. A suspect that loses
+a second engine, and is the only one there that had lost one before, is to blame: it is refused for
+a while. If several suspects lose the second engine together, none is blamed; they are tried one at
+a time from then on, until one of them completes or loses an engine by itself.
 
 Work is known by a hash of its content (`work`), so that the same text sent again is known again.
 Texts are not kept.
@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Hashable, Itera
 from dataclasses import dataclass
 from typing import Any
 
-from cosyserve.errors import PeerLost, Quarantined, Unavailable
+from cosyserve.errors import PeerLost, Quarantined, SpeechFault, Unavailable
 from cosyserve.fault_metrics import QUARANTINED
 from services.orchestrator.faults.work import Work
 
@@ -81,12 +81,14 @@ class Quarantine:
             del self._refused[key]
 
     @contextlib.asynccontextmanager
-    async def in_turn(self, work: Work, seconds: float) -> AsyncIterator[None]:
+    async def in_turn(self, work: Work | None, seconds: float) -> AsyncIterator[None]:
         """The block may compute `work`: at once or, for a suspect that has to be alone, when no
-        other one is computed. Raises Unavailable if that takes longer than `seconds`.
+        other one is computed. Raises Quarantined if it is refused, Unavailable if its turn takes
+        longer than `seconds` to come.
         """
-        suspect = self._suspect(work.key)
-        if suspect is None or not suspect.alone:
+        if work is not None:
+            self.require_allowed(work.key)
+        if work is None or (suspect := self._suspect(work.key)) is None or not suspect.alone:
             yield
             return
         try:
@@ -115,14 +117,18 @@ class Quarantine:
 
     @contextlib.contextmanager
     def computing(self, replica: Hashable, work: Work) -> Iterator[None]:
-        """`replica` computes `work` while the block runs. A block that ends without an error shows
-        that the work is harmless; one that ends with PeerLost, that the process was lost.
+        """`replica` computes `work` while the block runs. A block that ends without an error, or
+        with that of a guard, shows that the work is harmless; one that ends with PeerLost, that the
+        process was lost.
         """
         run = _Run(work)
         self._running.setdefault(replica, []).append(run)
         try:
             yield
             self._suspects.pop(work.key, None)
+        except SpeechFault:
+            self._suspects.pop(work.key, None)
+            raise
         except PeerLost:
             self._lost(replica)
             raise

@@ -137,9 +137,9 @@ async def call_with_failover(
     one that stalls, is full or has another engine is skipped by this request. under_way: the caller
     has already heard a part, so wait for a replica if none is serving, and for the retry hint if
     all are full, instead of failing. work: what is computed, if engines may be lost with it. Raises
-    Unavailable if no replica is serving or the stage has no retries left, Quarantined if `work` is
-    refused, DeadlineExceeded if the request has no time left, else the last failure when no replica
-    is left to try.
+    Unavailable if no replica is serving, the stage has no retries left or other suspects are tried
+    before `work`, Quarantined if `work` is refused, DeadlineExceeded if the request has no time
+    left, else the last failure when no replica is left to try.
     """
     declined: set[Replica] = set()
     failures = 0
@@ -147,52 +147,53 @@ async def call_with_failover(
     last: errors.CosyserveError = _none_serving(replicas)
     full_until = asyncio.get_running_loop().time() + (policy.recovery_seconds if under_way else 0.0)
     while True:
-        awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
-        avoid = declined.union(policy.quarantine.crowded(work)) if work and failures else declined
-        replica = replicas.pick(avoid) or (
-            await replicas.wait(policy.recovery_seconds, declined) if awaited else replicas.pick(declined)
-        )
-        if replica is None:
-            remaining = full_until - asyncio.get_running_loop().time()
-            if not isinstance(last, errors.Overloaded) or remaining <= 0:
-                raise last
-            await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, remaining))
-            declined.clear()
-            continue
-        try:
-            await _try(replicas, replica, policy, attempt, work)
-        except (errors.Quarantined, errors.CallersDeadline):
-            raise
-        except (errors.Overloaded, errors.FailedPrecondition) as error:
-            declined.add(replica)
-            last = error
-        except (errors.Unavailable, errors.DeadlineExceeded) as error:
-            policy.budget.lost(replica, replica.calls + 1)
-            if isinstance(error, errors.Unavailable):
-                gone = True
-                replicas.suspect(replica)
-            else:
-                declined.add(replica)
-            failures += 1
-            last = error
-            log.warning(
-                "%s at %s: %s; attempt %d of %d",
-                replicas.stage,
-                replica.target,
-                error.message,
-                failures,
-                policy.attempts,
+        async with policy.quarantine.in_turn(work, policy.recovery_seconds):
+            awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
+            avoid = declined.union(policy.quarantine.crowded(work)) if work and failures else declined
+            replica = replicas.pick(avoid) or (
+                await replicas.wait(policy.recovery_seconds, declined) if awaited else replicas.pick(declined)
             )
-            if failures >= policy.attempts:
+            if replica is None:
+                remaining = full_until - asyncio.get_running_loop().time()
+                if not isinstance(last, errors.Overloaded) or remaining <= 0:
+                    raise last
+                await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, remaining))
+                declined.clear()
+                continue
+            try:
+                await _try(replicas, replica, policy, attempt, work)
+            except errors.CallersDeadline:
                 raise
-            policy.budget.spend(error.message)
-        except errors.InternalFault as error:
-            # The message may quote the text of the request.
-            log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
-            raise
-        else:
-            policy.budget.succeeded()
-            return failures
+            except (errors.Overloaded, errors.FailedPrecondition) as error:
+                declined.add(replica)
+                last = error
+            except (errors.Unavailable, errors.DeadlineExceeded) as error:
+                policy.budget.lost(replica, replica.calls + 1)
+                if isinstance(error, errors.Unavailable):
+                    gone = True
+                    replicas.suspect(replica)
+                else:
+                    declined.add(replica)
+                failures += 1
+                last = error
+                log.warning(
+                    "%s at %s: %s; attempt %d of %d",
+                    replicas.stage,
+                    replica.target,
+                    error.message,
+                    failures,
+                    policy.attempts,
+                )
+                if failures >= policy.attempts:
+                    raise
+                policy.budget.spend(error.message)
+            except errors.InternalFault as error:
+                # The message may quote the text of the request.
+                log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
+                raise
+            else:
+                policy.budget.succeeded()
+                return failures
 
 
 async def _try(
@@ -205,11 +206,7 @@ async def _try(
     """One attempt on one replica; its breaker and the quarantine learn how it ended. Raises
     CallersDeadline if there is no time left for it, or none was left when it failed.
     """
-    async with contextlib.AsyncExitStack() as held:
-        if work is not None:
-            policy.quarantine.require_allowed(work.key)
-            await held.enter_async_context(policy.quarantine.in_turn(work, policy.recovery_seconds))
-            held.enter_context(policy.quarantine.computing(replica, work))
+    with policy.quarantine.computing(replica, work) if work else contextlib.nullcontext():
         require_time()
         begun, verdict = replica.breaker.begins(), Verdict.NOTHING
         try:

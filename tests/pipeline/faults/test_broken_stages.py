@@ -91,10 +91,11 @@ async def test_the_last_replica_is_closed_off_only_when_it_really_fails_and_is_t
     for _ in range(6):
         await refusal(speak(running, "word"), grpc.StatusCode.INTERNAL, "a pass failed")
     error = await refusal(speak(running, "word"), grpc.StatusCode.UNAVAILABLE, "every replica of llm fails")
-    assert (retry_delay(error) or 0) > 0
+    hint = retry_delay(error) or 0.0
+    assert hint > 0
     assert calls(running, "llm", "generate") == 6
     hook(running, "llm", None)
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(hint)
     await spoken(running)
 
 
@@ -147,3 +148,32 @@ async def test_streams_that_died_with_the_request_are_served(running: Stack) -> 
     assert [other[0] for other in others if not isinstance(other, BaseException)] == [
         expected_audio(text) for text in texts[1:]
     ]
+
+
+@pytest.mark.start(recovery_seconds=5.0, stall_seconds=20.0)
+async def test_suspects_of_two_losses_take_turns_and_no_replica_is_suspected_for_that(running: Stack) -> None:
+    """Two streams lose their engine together twice; then both are served, one after the other."""
+    gates = [asyncio.Event(), asyncio.Event()]
+    losses: list[int] = []
+    at_once: list[int] = []
+
+    async def generate(context: Any, sent: int) -> None:
+        attempt = len(losses) // 2
+        if attempt < 2:
+            if sum(script.active for script in running.scripts["llm"]) == 2:
+                gates[attempt].set()
+            await gates[attempt].wait()
+            losses.append(sent)
+            await go(context, sent)
+        at_once.append(sum(script.active for script in running.scripts["llm"]))
+        await asyncio.sleep(0.05)
+
+    for script in running.scripts["llm"]:
+        script.generate = generate
+    results = await asyncio.gather(speak(running, "first"), speak(running, "second"), return_exceptions=True)
+    assert [result[0] for result in results if not isinstance(result, BaseException)] == [
+        expected_audio("first"),
+        expected_audio("second"),
+    ]
+    assert len(losses) == 4
+    assert set(at_once) == {1}

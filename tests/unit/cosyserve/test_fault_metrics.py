@@ -1,5 +1,4 @@
-"""What the metrics of faults say, read from their owners: as a reader of OpenTelemetry sees them.
-"""
+"""What the metrics of faults say, as a reader of OpenTelemetry sees them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from cosyserve.errors import PeerLost, Quarantined, Unavailable
+from cosyserve.errors import PeerLost, Quarantined, Silence, Unavailable
 from services.orchestrator.faults.quarantine import MOST_KEPT, MOST_TOGETHER, Quarantine
 from services.orchestrator.faults.work import Work
 
@@ -126,6 +126,15 @@ def test_what_completes_is_innocent() -> None:
     lose(quarantine, "a", "good")
     complete(quarantine, "good")
     lose(quarantine, "b", "good")
+    assert not refused(quarantine, "good")
+
+
+def test_what_fails_a_guard_has_done_no_harm_to_its_engine() -> None:
+    quarantine = Quarantine()
+    lose(quarantine, "a", "good")
+    with contextlib.suppress(Silence), quarantine.computing("b", Work("good")):
+        raise Silence("nothing can be heard")
+    lose(quarantine, "c", "good")
     assert not refused(quarantine, "good")
 
 
