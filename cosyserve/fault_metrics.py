@@ -39,6 +39,10 @@ class Gauge:
         """Read values from `owner` as long as it lives. read: must not keep it alive."""
         self._owners[owner] = read
 
+    def forget(self, owner: object) -> None:
+        """`owner` is over."""
+        self._owners.pop(owner, None)
+
     def observe(self, _: CallbackOptions | None = None) -> list[Observation]:
         """The values now."""
         values: dict[frozenset[tuple[str, str]], list[float]] = {}

@@ -83,6 +83,7 @@ class ReplicaSet:
         return [replica for replica in self.replicas if replica.serving]
 
     async def close(self) -> None:
+        BREAKER_OPEN.forget(self)
         await cancel_all(self._watches)
         for replica in self.replicas:
             await replica.channel.close()

@@ -138,7 +138,7 @@ async def _end(calls: "list[asyncio.Future[T]]", discard: Callable[[T], object])
 
 
 async def _judged(ask: Callable[[Replica], Awaitable[T]], replica: Replica, replicas: ReplicaSet) -> T:
-    """The second call; its replica is judged by it as by any call (the first one is by its caller)."""
+    """The second call; its replica is judged by it as by any call."""
     attempt, verdict = replica.breaker.begins(), Verdict.NOTHING
     try:
         answer = await ask(replica)

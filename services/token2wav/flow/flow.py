@@ -239,7 +239,7 @@ class Flow:
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
             cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
-            x = self._solver.step(step, x, inputs, cache, steps=number)
+            x = self._solver.step(step, x, inputs, cache, None, number)
             for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(past)
         advanced: list[Tensor | None] = [None] * len(states)

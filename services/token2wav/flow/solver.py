@@ -99,7 +99,6 @@ class Solver:
         inputs: Tensor,
         cache: CachedPass,
         mask: Mask | None = None,
-        *,
         steps: int = EULER_STEPS,
     ) -> Tensor:
         """Euler step `at` (from 0) of `steps` (5 to 10) of x float32 [streams, frames, 80]; writes

@@ -1,6 +1,7 @@
 """The gauges and counters follow what happens to the requests of a stack."""
 
 import asyncio
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -12,6 +13,13 @@ from cosyserve.v1 import synthesis_pb2
 from tests.pipeline.calling import hold_back, hook, speak
 from tests.stacks.calls import refusal, until
 from tests.stacks.scripted_stages import Stack
+
+
+@pytest.fixture(autouse=True)
+def _only_what_this_test_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the stacks of other tests something may still be there."""
+    for gauge in (fault_metrics.BREAKER_OPEN, fault_metrics.RETRY_BUDGET, fault_metrics.BROWNOUT_ACTIVE):
+        monkeypatch.setattr(gauge, "_owners", weakref.WeakKeyDictionary())
 
 
 @pytest.fixture
