@@ -128,7 +128,7 @@ async def test_a_call_that_outlasts_the_drain(lines: Lines) -> None:
             begun.set()
 
     begun, edge = asyncio.Event(), EdgeInterceptor()
-    context = SimpleNamespace(invocation_metadata=lambda: (), abort=_abort)
+    context = SimpleNamespace(invocation_metadata=lambda: (), abort=_abort, time_remaining=lambda: None)
     call = asyncio.create_task(edge._guard(lambda request, told: method(None, request, told), "/a/B")(None, context))  # type: ignore[arg-type]
     await begun.wait()
     await edge.drain(0.0)
