@@ -8,11 +8,15 @@
     ├── AlreadyExists       ALREADY_EXISTS       a voice of that id exists
     ├── OutOfRange          OUT_OF_RANGE         a resume point after the end of the audio
     ├── FailedPrecondition  FAILED_PRECONDITION  another engine than the one that began the request,
-    │                                            or the voice, model or peer lacks something
+    │   │                                        or the voice, model or peer lacks something
+    │   └── Quarantined     FAILED_PRECONDITION  engines were lost with this request
     ├── Overloaded          RESOURCE_EXHAUSTED   full; carries a retry hint
     │   └── LimitReached    RESOURCE_EXHAUSTED   a limit of the caller's API key; names it
     ├── Unavailable         UNAVAILABLE          a peer is down or this service is draining
+    │   ├── PeerLost        UNAVAILABLE          a peer was lost while it worked
+    │   └── DeviceLost      UNAVAILABLE          the GPU of this service is lost
     ├── DeadlineExceeded    DEADLINE_EXCEEDED    a peer did not answer in time
+    │   └── CallersDeadline DEADLINE_EXCEEDED    the caller's deadline has passed, or will
     ├── CallerStalled       DEADLINE_EXCEEDED    the caller read or sent nothing in time;
     │                                            another replica would not help
     └── InternalFault       INTERNAL             our fault: an engine failed
@@ -54,7 +58,8 @@ class CosyserveError(Exception):
     code = grpc.StatusCode.UNKNOWN
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        self.message = _bounded(message)
+        # gRPC takes no subclass of str.
+        self.message = str(_bounded(message))
         super().__init__(self.message)
         self.retry_after = retry_after
         """Seconds after which a retry may succeed; sent as `google.rpc.RetryInfo`."""
@@ -99,6 +104,14 @@ class FailedPrecondition(CosyserveError):
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
+class Quarantined(FailedPrecondition):
+    """The work is refused because engines were lost with it; `google.rpc.ErrorInfo` has the
+    reason.
+    """
+
+    reason = "QUARANTINED"
+
+
 class Overloaded(CosyserveError):
     """limit: which one refuses, as the metrics name it (`cosyserve.metrics.names.LIMITS`)."""
 
@@ -119,8 +132,26 @@ class Unavailable(CosyserveError):
     code = grpc.StatusCode.UNAVAILABLE
 
 
+class PeerLost(Unavailable):
+    """A peer ended while it worked for us, without saying that it would."""
+
+
+class DeviceLost(Unavailable):
+    """The GPU is unusable until the process has ended; another replica can go on."""
+
+
 class DeadlineExceeded(CosyserveError):
     code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class CallersDeadline(DeadlineExceeded):
+    """No caller waits for the result any more. queue: where the work waited, or `call` if it was
+    running.
+    """
+
+    def __init__(self, message: str, *, queue: str = "call", retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.queue = queue
 
 
 class CallerStalled(CosyserveError):

@@ -101,6 +101,7 @@ class ModelledDecoder:
     """token2wav. busy: whether the speech-token model works now."""
 
     goes_on_without_room = True
+    takes_fewer_steps = False
     token_bytes = 0
 
     def __init__(self, clock: VirtualClock, times: Times, busy: Callable[[], bool], widest_step: int = 32) -> None:

@@ -71,6 +71,11 @@ class ConversionOptions(FormOptions, StreamOptions, total=False):
 class SynthesisOptions(FormOptions, TextOptions, StreamOptions, total=False):
     """Options of Synthesize and StreamingSynthesize."""
 
+    least_euler_steps: int
+    """Fewest Euler steps, 5 to 10, that a server near its limit may take; 0: always ten."""
+    euler_steps: int
+    """Euler steps whatever the load, 5 to 10; 0: ten, or as `least_euler_steps` allows."""
+
 
 def setup_of(
     options: SynthesisOptions, mode: Mode, buffer_delay_milliseconds: int, idle_timeout_milliseconds: int

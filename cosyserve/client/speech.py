@@ -162,9 +162,10 @@ class Speech:
         if message.HasField("header"):
             self._read_header(message.header)
         if isinstance(self.request, synthesis_pb2.SynthesizeRequest):
-            self.request.retried_sentences.extend(
-                set(message.retried_sentences).difference(self.request.retried_sentences)
-            )
+            new = {*message.retried_sentences}.difference(self.request.retried_sentences)
+            self.request.retried_sentences.extend(new)
+            if self.request.least_euler_steps and self.header is not None:
+                self.request.euler_steps = self.header.euler_steps
         # A resumed stream sends the words of the first sentences and all warnings again.
         known = self.words[-1].sentence if self.words else -1
         self.words += [

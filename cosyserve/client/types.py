@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cosyserve.audio.encoding import AnyEncoding, encoding_named
+from cosyserve.spec import EULER_STEPS
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2, warning_pb2
 
 Profile = Literal["continuous", "upstream", "offline"]
@@ -86,6 +87,8 @@ class Header:
     """Whether the silence at both ends is removed ("trimmed") or sent ("natural")."""
     removed_start_milliseconds: float = 0.0
     """Silence that was removed at the start."""
+    euler_steps: int = 10
+    """Euler steps of the flow; fewer than ten only if the request allowed it."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,9 @@ class Summary:
     removed_end_milliseconds: float = 0.0
     warnings: tuple[TextWarning, ...] = ()
     """Parts of the text that are not spoken as written."""
+    euler_steps: int = 10
+    browned_out: bool = False
+    """Whether the server was near its limit when the request began."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,7 @@ def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
         # A server of the previous release does not set it and sends every sample.
         onset="trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural",
         removed_start_milliseconds=message.removed_start_milliseconds,
+        euler_steps=message.euler_steps or EULER_STEPS,
     )
 
 
@@ -189,6 +196,8 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
         removed_start_milliseconds=message.removed_start_milliseconds,
         removed_end_milliseconds=message.removed_end_milliseconds,
         warnings=tuple(read_warning(warning) for warning in message.warnings),
+        euler_steps=message.euler_steps or EULER_STEPS,
+        browned_out=message.browned_out,
     )
 
 

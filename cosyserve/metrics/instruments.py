@@ -21,7 +21,11 @@ Owner = TypeVar("Owner", bound=object)
 Labels = Mapping[str, str]
 Reading = float | Iterable[tuple[Labels, float]]
 """A value, or several with their labels."""
-_TOGETHER: dict[str, Callable[[list[float]], float]] = {names.QUEUE_AGE.name: max, names.TOKEN2WAV_SLACK.name: min}
+_TOGETHER: dict[str, Callable[[list[float]], float]] = {
+    names.QUEUE_AGE.name: max,
+    names.TOKEN2WAV_SLACK.name: min,
+    names.RETRY_BUDGET.name: min,
+}
 """Where several owners of a gauge are not added up."""
 _meter = metrics.get_meter("cosyserve")
 

@@ -234,6 +234,20 @@ KEY_REQUESTS = _counter(
     "cosyserve.key.requests", "{request}", "Requests that are over, by key", _O, "key", "tenant", "status"
 )
 
+RETRY_BUDGET = _gauge("cosyserve.retry_budget", "1", "Share of the retries of a stage that is left", _O, "stage")
+RETRIES_REFUSED = _counter("cosyserve.retries.refused", "{retry}", "Retries that the budget did not allow", _O, "stage")
+BREAKER_OPEN = _gauge("cosyserve.breaker.open", "{replica}", "Replicas that get no calls but a probe", _O, "stage")
+HEDGES = _counter(
+    "cosyserve.hedges", "{call}", "Calls sent to a second replica, by who won", _O, "stage", "method", "winner"
+)
+BROWNOUT_ACTIVE = _gauge("cosyserve.brownout.active", "{request}", "Requests under way that began near the limit", _O)
+DEADLINE_DROPPED = _counter(
+    "cosyserve.deadline.dropped", "{call}", "Calls dropped as their deadline passed, or surely would", GRPC, "queue"
+)
+QUARANTINED = _counter(
+    "cosyserve.quarantined", "{request}", "Requests put into quarantine, or refused there", _O, "event"
+)
+
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 

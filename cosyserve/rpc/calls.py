@@ -64,6 +64,15 @@ async def answer(call: Awaitable[Response]) -> Response:
 
 # grpc.aio replaces the true status by this text if a write crosses the end of the call.
 _LOST_STATUS: Final = "Internal error from Core"
+ENDED_BETWEEN: Final = "ended the call while it was being written to"
+"""Text of the error in place of a status that was lost."""
+_NEVER_REACHED: Final = (
+    "failed to connect",
+    "DNS resolution failed",
+    "connections to all backends failing",
+    "this service is still loading",
+)
+"""Beginnings of the texts of calls on which no peer has worked."""
 _KEEP_THEIR_TEXT: Final = (
     errors.InvalidRequest,
     errors.NotFound,
@@ -96,9 +105,11 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
     the peer, a stage by its name and not its address, because the text may reach a caller.
     """
     code, text = error.code(), error.details() or "no details"
-    kind = _key_limit(error) or _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
+    kind = _by_reason(error) or _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
-        kind, text = errors.Unavailable, "ended the call while it was being written to"
+        kind, text = errors.Unavailable, ENDED_BETWEEN
+    elif kind is errors.Unavailable and _was_lost(error, text):
+        kind = errors.PeerLost
     if kind not in _KEEP_THEIR_TEXT:
         text = f"{peer}: {text}"
     ours = kind(text, retry_after=retry_delay(error))
@@ -112,6 +123,17 @@ def is_lost(error: grpc.aio.AioRpcError) -> bool:
     return error.details() == _LOST_STATUS
 
 
+def _was_lost(error: grpc.aio.AioRpcError, text: str) -> bool:
+    """Whether the peer had begun to work. A service that leaves, or is loading, gives a retry hint;
+    a call that never reached one failed to connect.
+    """
+    return (
+        error.code() is grpc.StatusCode.UNAVAILABLE
+        and retry_delay(error) is None
+        and not text.startswith(_NEVER_REACHED)
+    )
+
+
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
     """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
     hint = next(_details(error, error_details_pb2.RetryInfo), None)
@@ -123,10 +145,12 @@ def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | Non
     return next((errors.SPEECH_FAULTS[reason] for reason in _reasons(error) if reason in errors.SPEECH_FAULTS), None)
 
 
-def _key_limit(error: grpc.aio.AioRpcError) -> type[errors.LimitReached] | None:
-    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return None
-    return errors.LimitReached if errors.LimitReached.reason in _reasons(error) else None
+def _by_reason(error: grpc.aio.AioRpcError) -> type[errors.LimitReached | errors.Quarantined] | None:
+    """The kind that its code and `google.rpc.ErrorInfo` name together, if any."""
+    for kind in (errors.LimitReached, errors.Quarantined):
+        if error.code() is kind.code and kind.reason in _reasons(error):
+            return kind
+    return None
 
 
 def _reasons(error: grpc.aio.AioRpcError) -> list[str]:

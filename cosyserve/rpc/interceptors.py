@@ -13,12 +13,21 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault, LimitReached, SpeechFault, Unavailable
+from cosyserve.errors import (
+    CallersDeadline,
+    CosyserveError,
+    InternalFault,
+    LimitReached,
+    Quarantined,
+    SpeechFault,
+    Unavailable,
+)
 from cosyserve.metrics import hang_up, names
 from cosyserve.metrics.hang_up import HangUp
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.call_record import current_record
 from cosyserve.rpc.calls import LIMIT
+from cosyserve.rpc.deadlines import callers_deadline, dropped
 from cosyserve.rpc.load.call_counts import CallCounts, caller_of
 
 log = logging.getLogger(__name__)
@@ -45,6 +54,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._watches: set[asyncio.Task[Any]] = set()
         self._refusing = False
         self._leaving = False
+        self._parting: Callable[[], CosyserveError] = leaving
 
     async def refuse(self, seconds: float) -> None:
         """Answer new calls with UNAVAILABLE. Return when no call runs and no client watches the
@@ -58,10 +68,13 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         if present := self._calls | self._watches:
             await asyncio.wait(present, timeout=seconds)
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float, *, broken: str = "") -> None:
         """Let the running calls end by themselves for so long; the remaining ones end with
-        UNAVAILABLE.
+        UNAVAILABLE. broken: why the engine cannot go on; without a retry hint, which shows the
+        caller that this server was lost.
         """
+        if broken:
+            self._parting = lambda: Unavailable(broken)
         if self._calls:
             await asyncio.wait(self._calls, timeout=seconds)
         self._leaving = True
@@ -108,14 +121,20 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     if self._refusing:  # since its handler was chosen its first message was awaited
                         raise leaving()
-                    return await self._unless_hung_up(respond(behaviour(request, context), context), waited_for)
+                    async with callers_deadline(context):
+                        return await self._unless_hung_up(respond(behaviour(request, context), context), waited_for)
                 except grpc.aio.AbortError:
                     raise
                 except asyncio.CancelledError:
                     if not self._leaving:
+                        # gRPC itself ends a call at its deadline, which may be noticed first.
+                        if context.time_remaining() == 0.0:
+                            dropped("call")
                         raise
-                    await _refuse(request, context)
+                    await abort(context, self._parting())
                 except Exception as error:
+                    if isinstance(ours := our_error(error), CallersDeadline):
+                        dropped(ours.queue)
                     if caller_hung_up(context, error):
                         waited_for.notice()
                         log.debug("%s was hung up on", method)
@@ -226,8 +245,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
-    `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, or that a
-    limit of an API key was reached.
+    `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, that a
+    limit of an API key was reached, or that the request is in quarantine.
     """
     telemetry.failed(error)
     current_record().answered(error)
@@ -246,6 +265,8 @@ def _details(error: CosyserveError) -> Iterator[Message]:
         yield error_details_pb2.RetryInfo(retry_delay=delay)
     if isinstance(error, LimitReached):
         yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata={LIMIT: error.limit})
+    elif isinstance(error, Quarantined):
+        yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)
     if isinstance(error, SpeechFault):
         _FAULTS.add(1, guard=error.guard)
         telemetry.annotate("guard", error.guard)

@@ -17,6 +17,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.errors import SettingsError
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import gauge
+from cosyserve.rpc.breaker import BreakerRules, CircuitBreaker, admitted
 from cosyserve.rpc.load.call_counts import new_caller
 from cosyserve.rpc.load.load_watch import watch_load
 from cosyserve.rpc.load.reported import Balanced, least_busy
@@ -47,6 +50,7 @@ class Replica(Balanced, _Place):
     serving: bool = False
     suspected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by a caller whose call failed: the health is then queried again."""
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     gone: bool = False
     """Its address is no longer behind its name: calls under way go on, and no new one begins."""
     name: FollowedName | None = None
@@ -67,20 +71,23 @@ class ReplicaSet:
         max_message_bytes: int | None,
         on_change: Callable[[], None],
         tls: ClientTls | None = None,
+        breakers: BreakerRules | None = None,
         *,
         look_up_seconds: float = LOOK_UP_SECONDS,
         follow_load: bool = True,
     ) -> None:
         """targets: addresses, and names (`named_target`), which are looked up every
-        `look_up_seconds`. tls: how the stage is called; None: in plaintext. follow_load: whether
-        the replicas are asked for their load. Raises SettingsError for certificate files that
-        cannot be used, and for a target that cannot be one.
+        `look_up_seconds`. tls: how the stage is called; None: in plaintext. breakers: of the
+        replicas. follow_load: whether the replicas are asked for their load. Raises SettingsError
+        for certificate files that cannot be used, and for a target that cannot be one.
         """
         self.stage, self.tls = stage, tls
         self._service = service
         self._on_change = on_change
         self._follow_load = follow_load
         self._changes = Changes()
+        self._breakers = breakers
+        gauge(names.BREAKER_OPEN).watch(self, _open_breakers)
         # Replicas on one host must not share a connection pool entry of another process's channel.
         self._options: list[tuple[str, Any]] = [
             *channel_options(max_message_bytes, own_connection=True),
@@ -91,17 +98,17 @@ class ReplicaSet:
         """Those that calls still go on at."""
         self._closing: set[asyncio.Task[None]] = set()
         try:
-            names = [named_target(target) for target in targets]
+            looked_up = [named_target(target) for target in targets]
         except ValueError as error:
             raise SettingsError(f"{stage}: {error}") from error
         # By target, in their order; those of a name in the order of its addresses.
         self._behind: list[list[Replica]] = [
             [self._opened(target, open_channel(target, self._options, tls))] if name is None else []
-            for target, name in zip(targets, names, strict=True)
+            for target, name in zip(targets, looked_up, strict=True)
         ]
         self._names = [
             asyncio.create_task(self._follow(at, name, look_up_seconds))
-            for at, name in enumerate(names)
+            for at, name in enumerate(looked_up)
             if name is not None
         ]
 
@@ -125,14 +132,32 @@ class ReplicaSet:
 
     async def close(self, grace: float | None = None) -> None:
         """grace: seconds for the calls in progress."""
+        gauge(names.BREAKER_OPEN).forget(self)
         watches = [replica.watch for replica in self.replicas if replica.watch is not None]
         await cancel_all([*self._names, *watches, *self._closing])
         for replica in [*self.replicas, *self._gone]:
             await replica.channel.close(grace)
 
     def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
-        """The least busy serving replica outside `avoid`, or None."""
-        return least_busy([replica for replica in self.replicas if replica.serving and replica not in avoid])
+        """The least busy serving replica outside `avoid` that its breaker lets have a call, or
+        None.
+        """
+        serving = self.serving_replicas()
+        return least_busy(admitted([replica for replica in serving if replica not in avoid], serving))
+
+    @property
+    def seconds_to_probe(self) -> float | None:
+        """Until a replica that serves may be called, where the breakers of all of them are open;
+        None: one may be called now, or none serves.
+        """
+        serving = self.serving_replicas()
+        if not serving or admitted(serving, serving):
+            return None
+        return min(replica.breaker.seconds_to_probe for replica in serving)
+
+    def _wake_after(self, seconds: float) -> None:
+        """Those who wait for a replica look again when a breaker allows a probe."""
+        asyncio.get_running_loop().call_later(seconds, self._changes.notify)
 
     async def wait(self, seconds: float, avoid: Collection[Replica] = ()) -> Replica | None:
         """As `pick`, but wait up to `seconds` for a replica to come up."""
@@ -209,7 +234,8 @@ class ReplicaSet:
         return open_channel(target, options, self.tls, name.host)
 
     def _opened(self, target: str, channel: grpc.aio.Channel, name: FollowedName | None = None) -> Replica:
-        replica = Replica(target, channel, name=name)
+        breaker = CircuitBreaker(self.stage, target, self._breakers, opened=self._wake_after)
+        replica = Replica(target, channel, breaker=breaker, name=name)
         replica.watch = asyncio.create_task(self._watch(replica))
         return replica
 
@@ -229,15 +255,22 @@ class ReplicaSet:
             watch = _HealthWatch(self, replica, stub.Watch(request, wait_for_ready=True))  # type: ignore[attr-defined]
             reports = [asyncio.create_task(load(len(self.replicas)))] if load is not None else []
             try:
-                why = await watch.until_over()
+                over = await watch.until_over()
             finally:
                 await cancel_all(reports)
-            if why == "renewed":
+            if over == "renewed":
                 continue
             self.set_serving(replica, serving=False)
+            if over == "broken":
+                replica.breaker.found_again()
             # The channel itself reconnects; this only limits how often a peer that refuses the
             # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)
+
+
+def _open_breakers(replicas: ReplicaSet) -> list[tuple[dict[str, str], float]]:
+    """For the gauge."""
+    return [({"stage": replicas.stage}, sum(not replica.breaker.is_closed for replica in replicas.replicas))]
 
 
 class _HealthWatch:

@@ -3,7 +3,8 @@
 The port answers from the start: until `load` has returned, health is NOT_SERVING and every other
 call fails with UNAVAILABLE. As a process (`run`) it has its settings from the environment, writes
 one line to stderr if it cannot start, and exits with 0 when it has drained, 1 if the engine broke
-while serving, 2 because of the settings, 3 because of the model directory.
+while serving, 2 because of the settings, 3 because of the model directory, 4 because its GPU is
+lost.
 """
 
 import asyncio
@@ -14,13 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from cosyserve import settings as environment
 from cosyserve import telemetry, traced_logging
+from cosyserve.engines.device_loss import EXIT_STATUS, LossReason
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.metrics import names
 from cosyserve.rpc import reflection
@@ -56,6 +58,10 @@ class StoppedWhileLoading(Exception):
 
 class ServiceBroken(Exception):
     """The engine is beyond repair and the process has to end."""
+
+
+class DeviceBroken(ServiceBroken):
+    """The GPU is lost to this process. CUDA may hang when the process ends in the usual way."""
 
 
 class Service:
@@ -171,7 +177,7 @@ async def running(
         await asyncio.gather(edge.refuse(notice), first_message.refuse(notice))
         # From here on new connections are refused, too. Health watches are not waited for.
         refusing = asyncio.ensure_future(server.stop(patience + _LONGER_THAN_DRAIN))
-        await edge.drain(patience)
+        await edge.drain(patience, broken=service.over.result() if service.over.done() else "")
         await server.stop(0.0)
         await refusing
         if close is not None:
@@ -217,7 +223,8 @@ async def serve(
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             if service.over.done():
-                raise ServiceBroken(service.over.result())
+                reason = service.over.result()
+                raise (DeviceBroken if isinstance(reason, LossReason) else ServiceBroken)(reason)
             log.info("%s drains, at most %.0f s", name, settings.drain_seconds)
     finally:
         await asyncio.to_thread(telemetry.shutdown)
@@ -236,7 +243,7 @@ def run(
     owns_health: bool = False,
     gate: Callable[[Settings], Gate] = lambda _: None,
 ) -> int:
-    """Serve `name` until SIGTERM; returns the exit status.
+    """Serve `name` until SIGTERM; returns the exit status, or ends the process if its GPU is lost.
 
     settings: dataclass read from the variables that begin with `prefix`. loader, gate: create from
     them these arguments of `serve`.
@@ -257,7 +264,16 @@ async def _serve(name: str, values: ServerSettings, load: Load, owns_health: boo
     except StoppedWhileLoading:
         # The thread that loads may need minutes more, and both asyncio and the interpreter would
         # wait for it.
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        _exit_at_once(0)
+    except DeviceBroken as error:
+        # A thread may be inside of CUDA for ever, and so may its clean-up.
+        sys.stderr.write(f"{error}\n")
+        _exit_at_once(EXIT_STATUS)
+
+
+def _exit_at_once(status: int) -> NoReturn:
+    """End the process without waiting for its threads."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

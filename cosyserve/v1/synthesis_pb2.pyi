@@ -211,6 +211,8 @@ class SynthesizeRequest(google.protobuf.message.Message):
     PROMPT_FIELD_NUMBER: builtins.int
     ONSET_FIELD_NUMBER: builtins.int
     MAX_SENTENCE_CHARACTERS_FIELD_NUMBER: builtins.int
+    LEAST_EULER_STEPS_FIELD_NUMBER: builtins.int
+    EULER_STEPS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but
     punctuation, or longer: INVALID_ARGUMENT. `[pause 300ms]` and `<break time="300ms"/>` (10 to
@@ -285,6 +287,18 @@ class SynthesizeRequest(google.protobuf.message.Message):
     text tokens. A resumed request needs the same value. Outside the range, or in MODE_TOKENS:
     INVALID_ARGUMENT.
     """
+    least_euler_steps: builtins.int
+    """Fewest Euler steps of the flow, 5 to 10, that the server may take when it is near its limit; the
+    sound is a little different then, and SynthesisSummary.euler_steps says how many were taken.
+    Engines that cannot take fewer always take ten. Default (0): always ten. Outside the range, or
+    with another profile than PROFILE_CONTINUOUS: INVALID_ARGUMENT.
+    """
+    euler_steps: builtins.int
+    """Euler steps of the flow, 5 to 10, whatever the load. When resuming: header.euler_steps of the
+    lost request. Default (0): ten, or as least_euler_steps allows. Outside the range, or with
+    another profile than PROFILE_CONTINUOUS: INVALID_ARGUMENT. An engine that cannot take so few:
+    FAILED_PRECONDITION.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and sample rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -335,9 +349,11 @@ class SynthesizeRequest(google.protobuf.message.Message):
         prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
         onset: global___Onset.ValueType = ...,
         max_sentence_characters: builtins.int = ...,
+        least_euler_steps: builtins.int = ...,
+        euler_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "max_sentence_characters", b"max_sentence_characters", "onset", b"onset", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "euler_steps", b"euler_steps", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "least_euler_steps", b"least_euler_steps", "max_sentence_characters", b"max_sentence_characters", "onset", b"onset", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -805,6 +821,7 @@ class SynthesisHeader(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     ONSET_FIELD_NUMBER: builtins.int
     REMOVED_START_MILLISECONDS_FIELD_NUMBER: builtins.int
+    EULER_STEPS_FIELD_NUMBER: builtins.int
     seed: builtins.int
     """The seed in use."""
     voice: builtins.str
@@ -823,6 +840,10 @@ class SynthesisHeader(google.protobuf.message.Message):
     """Milliseconds of silence that were removed at the start of the first sentence; a multiple of
     1/24 ms. 0 in ONSET_NATURAL.
     """
+    euler_steps: builtins.int
+    """Euler steps of the flow in each block; ten unless the request allowed fewer. 0 from servers that
+    always take ten.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """The format of the audio bytes."""
@@ -837,9 +858,10 @@ class SynthesisHeader(google.protobuf.message.Message):
         engine: builtins.str = ...,
         onset: global___Onset.ValueType = ...,
         removed_start_milliseconds: builtins.float = ...,
+        euler_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["audio_format", b"audio_format"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_format", b"audio_format", "engine", b"engine", "onset", b"onset", "profile", b"profile", "removed_start_milliseconds", b"removed_start_milliseconds", "seed", b"seed", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_format", b"audio_format", "engine", b"engine", "euler_steps", b"euler_steps", "onset", b"onset", "profile", b"profile", "removed_start_milliseconds", b"removed_start_milliseconds", "seed", b"seed", "voice", b"voice"]) -> None: ...
 
 global___SynthesisHeader = SynthesisHeader
 
@@ -862,6 +884,8 @@ class SynthesisSummary(google.protobuf.message.Message):
     REMOVED_START_MILLISECONDS_FIELD_NUMBER: builtins.int
     REMOVED_END_MILLISECONDS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    EULER_STEPS_FIELD_NUMBER: builtins.int
+    BROWNED_OUT_FIELD_NUMBER: builtins.int
     audio_seconds: builtins.float
     """Length of the whole utterance in seconds, audio before start_sample included."""
     first_sound_milliseconds: builtins.float
@@ -890,6 +914,12 @@ class SynthesisSummary(google.protobuf.message.Message):
     """As SynthesisHeader.removed_start_milliseconds."""
     removed_end_milliseconds: builtins.float
     """Milliseconds of silence that were removed at the end of the last sentence. 0 in ONSET_NATURAL."""
+    euler_steps: builtins.int
+    """As SynthesisHeader.euler_steps."""
+    browned_out: builtins.bool
+    """The server was near its limit when the request began: its first hop was longer, and fewer Euler
+    steps were taken if the request allowed it.
+    """
     @property
     def first_sound(self) -> global___StageMilliseconds:
         """Milliseconds by stage, up to the first audio message."""
@@ -918,9 +948,11 @@ class SynthesisSummary(google.protobuf.message.Message):
         removed_start_milliseconds: builtins.float = ...,
         removed_end_milliseconds: builtins.float = ...,
         warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
+        euler_steps: builtins.int = ...,
+        browned_out: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["first_sound", b"first_sound", "total", b"total"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "cancelled", b"cancelled", "first_audible_milliseconds", b"first_audible_milliseconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "removed_end_milliseconds", b"removed_end_milliseconds", "removed_start_milliseconds", b"removed_start_milliseconds", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "browned_out", b"browned_out", "cancelled", b"cancelled", "euler_steps", b"euler_steps", "first_audible_milliseconds", b"first_audible_milliseconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "removed_end_milliseconds", b"removed_end_milliseconds", "removed_start_milliseconds", b"removed_start_milliseconds", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total", "warnings", b"warnings"]) -> None: ...
 
 global___SynthesisSummary = SynthesisSummary
 

@@ -145,6 +145,8 @@ class DecodeSetup(google.protobuf.message.Message):
     LISTENER_SECONDS_FIELD_NUMBER: builtins.int
     UTTERANCE_FIELD_NUMBER: builtins.int
     CALLER_STREAMS_FIELD_NUMBER: builtins.int
+    EULER_STEPS_FIELD_NUMBER: builtins.int
+    PREFERRED_EULER_STEPS_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
     """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major.
     Otherwise: INVALID_ARGUMENT.
@@ -195,6 +197,12 @@ class DecodeSetup(google.protobuf.message.Message):
     few of them are decoded here; the number affects when the first piece is sent, and no sample.
     Default 0: unknown, the sentences decoded by this replica count. Negative: INVALID_ARGUMENT.
     """
+    euler_steps: builtins.int
+    """Euler steps of the flow in each block, 5 to 10; default (0) ten. Outside the range:
+    INVALID_ARGUMENT. An engine that cannot take so few in this profile: FAILED_PRECONDITION.
+    """
+    preferred_euler_steps: builtins.int
+    """The same, for an engine that can; another one takes ten. Not used with euler_steps."""
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Speech tokens of the voice's prompt, at most 1500, ids 0 to 6560. Otherwise: INVALID_ARGUMENT."""
@@ -228,9 +236,11 @@ class DecodeSetup(google.protobuf.message.Message):
         listener_seconds: builtins.float = ...,
         utterance: builtins.int = ...,
         caller_streams: builtins.int = ...,
+        euler_steps: builtins.int = ...,
+        preferred_euler_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["caller_streams", b"caller_streams", "expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "utterance", b"utterance", "voice_hash", b"voice_hash"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caller_streams", b"caller_streams", "euler_steps", b"euler_steps", "expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "preferred_euler_steps", b"preferred_euler_steps", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "utterance", b"utterance", "voice_hash", b"voice_hash"]) -> None: ...
 
 global___DecodeSetup = DecodeSetup
 
@@ -244,6 +254,7 @@ class DecodedAudio(google.protobuf.message.Message):
     START_SAMPLE_FIELD_NUMBER: builtins.int
     IDENTITY_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    EULER_STEPS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Signed 16-bit little-endian mono PCM at 24000 Hz, at most 1000000 bytes. Empty on a message
     that only reports progress: for a hop that the caller already has, or that the vocoder still
@@ -251,6 +262,8 @@ class DecodedAudio(google.protobuf.message.Message):
     """
     start_sample: builtins.int
     """Position of the first of these samples in the sentence."""
+    euler_steps: builtins.int
+    """Euler steps in each block. Set on the first message; 0 from servers that always take ten."""
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
         """The engine that decodes. Set on the first message."""
@@ -266,9 +279,10 @@ class DecodedAudio(google.protobuf.message.Message):
         start_sample: builtins.int = ...,
         identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
         summary: global___DecodeSummary | None = ...,
+        euler_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "identity", b"identity", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "euler_steps", b"euler_steps", "identity", b"identity", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
 
 global___DecodedAudio = DecodedAudio
 

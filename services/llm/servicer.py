@@ -13,6 +13,7 @@ from grpc.aio import ServicerContext
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.metrics.first_result import FirstResult
+from cosyserve.rpc import deadlines
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE, SPEECH_VOCABULARY
@@ -160,7 +161,13 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
         sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
         return Generation(
-            prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards
+            prompt=prompt,
+            text=text,
+            sampling=sampling,
+            grouping=grouping,
+            replay=replay,
+            guarded=setup.guards,
+            deadline=deadlines.until(),
         )
 
     async def _responses(

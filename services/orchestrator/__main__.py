@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from cosyserve.rpc.replicas import ReplicaSet
@@ -14,6 +15,9 @@ from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.adapters import serve_adapters
+from services.orchestrator.faults.hedging import Hedging
+from services.orchestrator.faults.quarantine import Quarantine
+from services.orchestrator.faults.retry_budget import RetryBudget
 from services.orchestrator.load_control.adaptive_limit import LimitUpdater
 from services.orchestrator.pipeline import Stages
 from services.orchestrator.servicer import SynthesisServicer
@@ -62,20 +66,26 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             settings.max_message_bytes,
             on_change,
             settings.calls,
+            settings.breakers,
             look_up_seconds=settings.look_up_seconds,
         )
         for stage, name in (("frontend", "FrontendService"), ("llm", "LlmService"), ("token2wav", "Token2WavService"))
     ]
     frontend, llm, token2wav = replica_sets
-    policy = RetryPolicy(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
-    reading = RetryPolicy(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
+    quarantine = Quarantine(settings.quarantine_engines, settings.quarantine_seconds)
+
+    def policy(stage: ReplicaSet) -> RetryPolicy:
+        budget = RetryBudget(stage.stage, settings.retry_share, settings.retries_per_second)
+        return RetryPolicy(settings.stall_seconds, settings.recovery_seconds, settings.attempts, budget, quarantine)
+
+    texts, hedging = policy(frontend), Hedging(settings.hedge_share)
     stages = Stages(
-        FrontendStage(frontend, policy),
-        VoiceStage(frontend, policy, reading),
-        LlmStage(llm, policy, settings.guards),
-        Token2WavStage(token2wav, policy, settings.guards),
+        FrontendStage(frontend, texts, hedging),
+        VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
+        LlmStage(llm, policy(llm), settings.guards),
+        Token2WavStage(token2wav, policy(token2wav), settings.guards),
     )
-    servicer = SynthesisServicer(stages, settings)
+    servicer = SynthesisServicer(stages, settings, quarantine)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
     serve_adapters(service, servicer)
 

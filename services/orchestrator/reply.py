@@ -53,6 +53,11 @@ class Reply:
         self._writing: asyncio.Future[None] | None = None
         FIGURES.set(self._figures)
 
+    @property
+    def first_sound_seconds(self) -> float:
+        """From admission to the first sound; 0 before it."""
+        return self._metrics.first_sound_milliseconds / 1000
+
     def _figures(self) -> Figures:
         return figures_of(
             self._metrics, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible
@@ -95,7 +100,10 @@ class Reply:
             count_audible(self._metrics, self._audible)
         message = synthesis_pb2.SynthesizeResponse(audio=piece.audio, chunk_index=self._sent, start_sample=self._place)
         if last_seconds is not None:
-            message.summary.CopyFrom(summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled))
+            browned_out = self._utterance.browned_out
+            message.summary.CopyFrom(
+                summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled, browned_out=browned_out)
+            )
             if not cancelled:
                 self._metrics.heard.finished(message.summary.real_time_factor)
         if self._sent == 0:
@@ -175,11 +183,17 @@ def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.Sy
         engine=metrics.engines.name,
         onset=synthesis_pb2.ONSET_TRIMMED if utterance.trimmed else synthesis_pb2.ONSET_NATURAL,
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
+        euler_steps=metrics.engines.euler_steps,
     )
 
 
 def summary_of(
-    metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible, *, cancelled: bool = False
+    metrics: RequestMetrics,
+    audio_seconds: float,
+    audible: FirstAudible,
+    *,
+    cancelled: bool = False,
+    browned_out: bool = False,
 ) -> synthesis_pb2.SynthesisSummary:
     """Timings and counts up to now. audible: on the clock of `metrics`."""
     return synthesis_pb2.SynthesisSummary(
@@ -196,6 +210,8 @@ def summary_of(
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
         removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
         warnings=metrics.warnings,
+        euler_steps=metrics.engines.euler_steps,
+        browned_out=browned_out,
     )
 
 

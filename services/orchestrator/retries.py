@@ -116,7 +116,7 @@ class Speaker:
         try:
             return stream, await self._attempt(stream, ahead, judged=judged)
         except SpeechFault as fault:
-            if not retries or self._sound.heard:
+            if not retries or self._sound.heard or not self._llm.policy.budget.may_spend(fault.guard):
                 raise
             _GUARDS.add(1, guard=fault.guard, outcome="retried")
         # Withheld silence has not been heard: the second attempt replaces it.

@@ -16,11 +16,15 @@ from cosyserve.audio.audibility import FirstAudible
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import gauge
 from cosyserve.rpc.call_record import current_record
+from cosyserve.rpc.deadlines import ShortestTime
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.access.caller import current_call
+from services.orchestrator.faults.brownout import BrownOut
+from services.orchestrator.faults.quarantine import Quarantine
+from services.orchestrator.faults.work import request_key
 from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
 from services.orchestrator.load_control.fair_shares import Share
 from services.orchestrator.load_control.wait_estimate import (
@@ -36,6 +40,8 @@ from services.orchestrator.request_log import FIGURES, logged
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.speech.arriving_text import CancelledByCaller, Flush, TextReplayBuffer, listen
 from services.orchestrator.speech.output import Piece
+from services.orchestrator.speech.utterance import Utterance
+from services.orchestrator.stages.token2wav import is_served_profile
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
@@ -46,10 +52,12 @@ _UNARY_BYTES = 4_000_000
 class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     """The public service."""
 
-    def __init__(self, stages: Stages, settings: OrchestratorSettings) -> None:
-        self._stages = stages
+    def __init__(self, stages: Stages, settings: OrchestratorSettings, quarantine: Quarantine | None = None) -> None:
+        self._stages, self._quarantine = stages, quarantine or Quarantine()
         self._makings = Admission(settings.max_voice_makings, "places for new voices", named="voices")
         self._settings = settings
+        self._first_sounds = ShortestTime()
+        self._brownout = BrownOut(settings.brownout_share, settings.brownout_first_hop_tokens)
         self.admission = Admission(
             settings.max_streams,
             wait_seconds=settings.share_wait_seconds,
@@ -77,6 +85,10 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 call.characters += len(text)
                 yield place
 
+    def _browned_out(self, utterance: Utterance) -> contextlib.AbstractContextManager[Utterance]:
+        """The utterance as it is spoken by a server with so many requests under way."""
+        return self._brownout.applied(utterance, self.admission, streams=is_served_profile(utterance))
+
     @contextlib.contextmanager
     def admitted_warm_up(self) -> Iterator[None]:
         """The same for a warm-up, which waits for no place."""
@@ -88,12 +100,16 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         self, request: pb.SynthesizeRequest, context: Context
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
+        self._quarantine.require_allowed(request_key(utterance))
+        self._first_sounds.require("orchestrator.admission")
         async with (
             self.admitted(TEXT, _bytes(utterance.text), utterance.text),
             request_deadline(self._settings.max_request_seconds, context.time_remaining()),
         ):
-            reply = Reply(utterance, context, self._settings.reader_seconds)
-            await reply.stream(partial(speak, utterance, self._stages))
+            with self._browned_out(utterance) as spoken:
+                reply = Reply(spoken, context, self._settings.reader_seconds)
+                await reply.stream(partial(speak, spoken, self._stages))
+            self._first_sounds.took(reply.first_sound_seconds)
 
     @logged
     async def ConvertVoice(  # type: ignore[override]  # as Synthesize
@@ -104,8 +120,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             self.admitted(RECORDING, len(request.audio)),
             request_deadline(self._settings.max_request_seconds, context.time_remaining()),
         ):
-            reply = Reply(utterance, context, self._settings.reader_seconds)
-            await reply.stream(partial(convert, utterance, request.audio, self._stages))
+            with self._browned_out(utterance) as spoken:
+                reply = Reply(spoken, context, self._settings.reader_seconds)
+                await reply.stream(partial(convert, spoken, request.audio, self._stages))
 
     @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
@@ -115,7 +132,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
         preemptible = PreemptiblePlace(settings.idle_seconds)
         current_record().text_arrives = True
-        async with self.admitted(ARRIVING_TEXT, 1.0, preemptible=preemptible) as place:
+        async with contextlib.AsyncExitStack() as held:
+            place = await held.enter_async_context(self.admitted(ARRIVING_TEXT, 1.0, preemptible=preemptible))
+            utterance = held.enter_context(self._browned_out(utterance))
             # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
             # hide its status.
             await context.send_initial_metadata(())
@@ -137,6 +156,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     @logged
     async def SynthesizeUnary(self, request: pb.SynthesizeUnaryRequest, context: Context) -> pb.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
+        self._quarantine.require_allowed(request_key(utterance))
         metrics, pieces = RequestMetrics(), list[Piece]()
         async with self.admitted(TEXT, _bytes(utterance.text), utterance.text):
             out = output_of(utterance)

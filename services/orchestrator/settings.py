@@ -6,6 +6,7 @@ from cosyserve.rpc.names.followed_name import LEAST_SECONDS
 from cosyserve.settings import require_range
 from cosyserve.tls.settings import CallingTlsSettings
 from services.orchestrator.access.access_settings import AccessSettings
+from services.orchestrator.faults.fault_settings import FaultSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
@@ -18,7 +19,7 @@ characters; with less room it would wait for ever.
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrchestratorSettings(AccessSettings, CallingTlsSettings):
+class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
     """All settings of the orchestrator."""
 
     frontend: tuple[str, ...]
@@ -100,6 +101,7 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         CallingTlsSettings.__post_init__(self)
+        FaultSettings.__post_init__(self)
         for name in ("frontend", "llm", "token2wav"):
             if not getattr(self, name):
                 raise ValueError(f"{name.upper()} names no address")

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
 from services.orchestrator.requested_format import requested_format, require_resumable
@@ -84,7 +85,21 @@ def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
 
 def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
     utterance = _in_hops(request, _shared(request, _streaming_profile(request)))
-    return replace(utterance, retried_sentences=_retried(request.retried_sentences))
+    return replace(
+        utterance,
+        retried_sentences=_retried(request.retried_sentences),
+        least_euler_steps=_euler_steps("least_euler_steps", request.least_euler_steps, utterance.profile),
+        euler_steps=_euler_steps("euler_steps", request.euler_steps, utterance.profile),
+    )
+
+
+def _euler_steps(field: str, value: int, profile: int) -> int:
+    """0 where the caller leaves it to the server. Raises InvalidRequest."""
+    if value and profile != profile_pb2.PROFILE_CONTINUOUS:
+        raise InvalidRequest(
+            f"{field} is {value}; {_name(profile)} always takes {spec.EULER_STEPS}, PROFILE_CONTINUOUS may take fewer"
+        )
+    return _in_range(field, value, spec.FEWEST_EULER_STEPS, spec.EULER_STEPS) if value else 0
 
 
 def _streaming_profile(request: _StreamingRequest) -> int:

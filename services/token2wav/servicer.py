@@ -11,12 +11,14 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.engines.compatibility import Identity
-from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.errors import DeadlineExceeded, FailedPrecondition, InvalidRequest
 from cosyserve.metrics import names
 from cosyserve.metrics.first_result import FirstResult
 from cosyserve.metrics.instruments import counter
+from cosyserve.rpc import deadlines
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
+from cosyserve.spec import EULER_STEPS
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.chunking import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
@@ -94,10 +96,22 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
 
     def _sentence(self, setup: token2wav_pb2.DecodeSetup) -> Sentence:
         """The requested sentence; in the continuous profile with a trimmed prompt."""
-        sentence = _sentence(setup)
+        sentence = _sentence(setup).in_steps(self._euler_steps(setup))
         if sentence.profile is not Profile.CONTINUOUS:
             return sentence
         return replace(sentence, voice=trim_prompt(sentence.voice, self._first_hop_tokens))
+
+    def _euler_steps(self, setup: token2wav_pb2.DecodeSetup) -> int:
+        """How many are taken. Raises FailedPrecondition if the engine cannot take so few."""
+        profile = _profile(setup.profile)
+        if self._batcher.takes_fewer_steps(profile):
+            return setup.euler_steps or setup.preferred_euler_steps or EULER_STEPS
+        if setup.euler_steps not in (0, EULER_STEPS):
+            raise FailedPrecondition(
+                f"euler_steps is {setup.euler_steps}; {self._identity.backend} takes {EULER_STEPS} in profile "
+                f"{profile.name.lower()}"
+            )
+        return EULER_STEPS
 
     async def _write(
         self, stream: AcousticStream, response: Callable[..., Response], context: Context, first: FirstResult
@@ -115,6 +129,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
             messages = _messages(hop)
             if hop.hop.index == 0:
                 messages[0].identity.CopyFrom(identity_to_proto(self._identity))
+                messages[0].euler_steps = stream.euler_steps
             if hop.last:
                 messages[-1].summary.CopyFrom(spent.summary(hop.end_sample))
             for audio in messages:
@@ -214,6 +229,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         listener_seconds=setup.listener_seconds,
         utterance=setup.utterance,
         caller_streams=setup.caller_streams,
+        deadline=deadlines.until(),
     )
 
 

@@ -47,6 +47,11 @@ class AcousticStream:
         """Samples from the beginning that are held back because nothing is audible in them yet."""
         self._slot = batcher.open(sentence, self._deliver)
 
+    @property
+    def euler_steps(self) -> int:
+        """Taken in each block."""
+        return self._sentence.euler_steps
+
     async def feed(self, tokens: list[int]) -> None:
         """Append speech tokens (25 per second). Raises InvalidRequest for an invalid id or more
         than 4096 tokens in total.

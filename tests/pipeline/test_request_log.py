@@ -94,7 +94,9 @@ async def test_a_caller_that_hangs_up_in_mid_write(lines: Lines, known: bool) ->
                 _fails(grpc.aio.InternalError("write failed") if not known else RuntimeError("the call is over"))
             )
 
-    context = SimpleNamespace(invocation_metadata=lambda: (), done=lambda: known, cancelled=lambda: known)
+    context = SimpleNamespace(
+        invocation_metadata=lambda: (), done=lambda: known, cancelled=lambda: known, time_remaining=lambda: None
+    )
     call = EdgeInterceptor()._guard(lambda request, told: method(None, request, told), "/a/B")
     with pytest.raises(asyncio.CancelledError):
         await call(None, context)  # type: ignore[arg-type]
@@ -126,7 +128,7 @@ async def test_a_call_that_outlasts_the_drain(lines: Lines) -> None:
             begun.set()
 
     begun, edge = asyncio.Event(), EdgeInterceptor()
-    context = SimpleNamespace(invocation_metadata=lambda: (), abort=_abort)
+    context = SimpleNamespace(invocation_metadata=lambda: (), abort=_abort, time_remaining=lambda: None)
     call = asyncio.create_task(edge._guard(lambda request, told: method(None, request, told), "/a/B")(None, context))  # type: ignore[arg-type]
     await begun.wait()
     await edge.drain(0.0)

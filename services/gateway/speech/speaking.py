@@ -11,7 +11,7 @@ from cosyserve import telemetry
 from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
-from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Unauthenticated
+from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Quarantined, Unauthenticated
 from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.request_record import current_record
@@ -45,6 +45,8 @@ class Utterance:
                     current_record().speaks = True
                     yield chunk
                 return
+            except Quarantined:
+                raise
             except FailedPrecondition:
                 if plain is None or self.speech.header is not None:
                     raise

@@ -87,7 +87,9 @@ class TorchBackend:
 
         requested = requested_script(generation, self.engine.config, self._max_positions)
         outbox = Outbox(deliver, generation.grouping)
-        sequence = self.engine.submit(requested.script, requested.positions, outbox, requested.initial_positions)
+        sequence = self.engine.submit(
+            requested.script, requested.positions, outbox, requested.initial_positions, generation.deadline
+        )
         feeder = asyncio.create_task(self._feed(sequence, requested.text, hops)) if requested.text else None
         try:
             yield Hop([])

@@ -11,11 +11,13 @@ import itertools
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import torch
 
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
+from cosyserve.engines.device_loss import is_device_loss, loss_reason
+from cosyserve.errors import CallersDeadline, CosyserveError, DeviceLost, InternalFault, InvalidRequest, Unavailable
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import histogram
 from services.llm.engine.scheduler import Limits, Scheduler, Sequence
@@ -36,8 +38,8 @@ class Engine:
     config: of the model. limits: how many sequences, and bytes of keys and values, the engine
     accepts. steps: makes the step runner. threads: intra-op threads of torch (None: torch's
     choice). on_fault: called once with the reason, from the engine's thread, when the engine stops
-    for good; by then all sequences have received InternalFault, as later ones will. Source of the
-    scheduling: Orca (Yu et al., 2022).
+    for good; by then all sequences have received InternalFault, or DeviceLost if the GPU is lost,
+    as later ones will. Source of the scheduling: Orca (Yu et al., 2022).
     """
 
     def __init__(
@@ -62,10 +64,18 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, script: Script, capacity: int, outbox: Outbox, initial_positions: int | None = None) -> Sequence:
+    def submit(
+        self,
+        script: Script,
+        capacity: int,
+        outbox: Outbox,
+        initial_positions: int | None = None,
+        deadline: float | None = None,
+    ) -> Sequence:
         """Accept a sequence of at most `capacity` positions. initial_positions: positions for which
         memory is reserved before it begins, where it takes more as it grows (`StepRunner.grows`);
-        None: all. A sequence that cannot grow further ends with Overloaded.
+        None: all. A sequence that cannot grow further ends with Overloaded, one whose deadline
+        (on the monotonic clock) passes, or surely will before it begins, with CallersDeadline.
 
         Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value
         memory, Unavailable when the engine is closed, InternalFault when it has failed.
@@ -77,7 +87,7 @@ class Engine:
             )
         if initial_positions is not None and self._steps.grows:
             wanted = self._steps.slot_bytes(min(initial_positions, capacity))
-        sequence = Sequence(script, capacity, wanted, outbox)
+        sequence = Sequence(script, capacity, wanted, outbox, deadline=deadline)
         with self._changed:
             if self._stopped_by:
                 kind, message = self._stopped_by
@@ -158,8 +168,13 @@ class Engine:
                     pass
         except Exception as error:
             log.exception("the speech-token engine failed")
-            reason = f"the speech-token engine failed with {type(error).__name__} and has to be restarted"
-            self._end_all(InternalFault, reason)
+            lost = is_device_loss(error)
+            reason = (
+                loss_reason(error)
+                if lost
+                else f"the speech-token engine failed with {type(error).__name__} and has to be restarted"
+            )
+            self._end_all(DeviceLost if lost else InternalFault, reason)
             if self._on_fault:
                 self._on_fault(reason)
 
@@ -174,10 +189,19 @@ class Engine:
             sequence.let_go()
             sequence.outbox.fail(kind(message))
 
+    def _drop_late(self) -> None:
+        """End the sequences whose callers have given up, or will before anything comes of them."""
+        for sequence in self._scheduler.late(time.monotonic()):
+            queue = "llm.step" if sequence.outbox.started else "llm.waiting"
+            self._scheduler.remove(sequence)
+            sequence.let_go()
+            sequence.outbox.fail(CallersDeadline("the sentence was not begun in time for its caller", queue=queue))
+
     def _run_step(self) -> bool:
         """Wait for work and run one step; False when the engine has stopped."""
         with self._changed:
             while not self._stopped_by:
+                self._drop_late()
                 step = self._steps.plan(self._scheduler)
                 if step is not None:
                     break

@@ -9,6 +9,7 @@ text arrives it takes the next free place, before sequences that have not begun,
 memory that they may need.
 """
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class Sequence:
     hang_up: HangUp = field(default_factory=lambda: of_call().hold())
     """Of the call of this sentence; it holds its place until `let_go`."""
     held: bool = True
+    deadline: float | None = None
+    """When its caller gives up, on the monotonic clock; None: never."""
 
     def __post_init__(self) -> None:
         self.text_arrives = self.parked = self.script.ready == 0
@@ -117,6 +120,12 @@ class Scheduler:
     running: list[Sequence] = field(default_factory=list)
     changed: bool = True
     """Set when a sequence is added, removed or receives text; cleared by the step runner."""
+    shortest_prefill: float = 0.0
+    """Seconds of the shortest first pass of a sequence so far: with less time left, one that has
+    not begun gives nothing to its caller.
+    """
+    _look_at: float = math.inf
+    """When the next sequence may be late, on the monotonic clock."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -148,6 +157,7 @@ class Scheduler:
         else:
             self.waiting.append(sequence)
             self.changed = True
+            self._look_at = min(self._look_at, self._late_at(sequence))
             return
         raise Overloaded(f"the speech-token engine {full}, no more are accepted", retry_after=self.limits.retry_after)
 
@@ -157,8 +167,25 @@ class Scheduler:
             self.running.remove(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+        if (prefill := sequence.outbox.prefill_seconds) and not sequence.closed:
+            self.shortest_prefill = min(self.shortest_prefill or prefill, prefill)
         sequence.close()
         self.changed = True
+
+    def late(self, now: float) -> list[Sequence]:
+        """The sequences whose deadline has passed or, of those that have not begun, will pass
+        before their first pass is over.
+        """
+        if now < self._look_at:
+            return []
+        late = [sequence for sequence in self._all if self._late_at(sequence) <= now]
+        self._look_at = min((self._late_at(one) for one in self._all if one not in late), default=math.inf)
+        return late
+
+    def _late_at(self, sequence: Sequence) -> float:
+        if sequence.deadline is None:
+            return math.inf
+        return sequence.deadline - (0.0 if sequence.outbox.started else self.shortest_prefill)
 
     def next(self) -> Step | None:
         """The next step; None when nothing can run until text or a sequence arrives or a place is

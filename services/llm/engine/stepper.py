@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from cosyserve.engines.device_loss import is_device_loss
 from cosyserve.errors import CosyserveError, InternalFault
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
@@ -103,8 +104,11 @@ class StepRunner(abc.ABC):
 
     def _fail(self, sequences: Iterable[Sequence], error: Exception) -> None:
         """End the sequences that are still open with the error that is being handled, or with
-        InternalFault where it is not one of ours.
+        InternalFault where it is not one of ours. Raises an error that means that the GPU is lost:
+        it stops the engine.
         """
+        if is_device_loss(error):
+            raise error
         if not isinstance(error, CosyserveError):
             log.exception("a pass of the speech-token model failed")
             error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")

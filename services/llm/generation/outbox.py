@@ -35,6 +35,11 @@ class Outbox:
         """Whether the first pass of the model is over."""
         return self._prefill is not None
 
+    @property
+    def prefill_seconds(self) -> float:
+        """Of the first pass; 0 before it is over."""
+        return 0.0 if self._prefill is None else self._prefill.milliseconds / 1000
+
     def prefilled(self, start_ns: int, positions: int) -> None:
         """Record that the first pass of the model, begun at `start_ns`, has ended now."""
         self._queue = Timing("llm.queue", self._accepted_ns, start_ns)

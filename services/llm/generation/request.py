@@ -79,6 +79,8 @@ class Generation:
     """Whether tokens that indicate unusable speech are an error, see
     `services.llm.guards.token_guards`.
     """
+    deadline: float | None = None
+    """When its caller gives up, on the monotonic clock; None: never."""
 
 
 @dataclass(frozen=True)

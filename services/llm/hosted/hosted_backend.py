@@ -21,7 +21,8 @@ from typing import TypeVar
 import torch
 
 from cosyserve.engines.compatibility import Identity
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
+from cosyserve.engines.device_loss import LossReason, is_device_loss, loss_reason
+from cosyserve.errors import CosyserveError, DeviceLost, InternalFault, InvalidRequest, Unavailable
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.engine.weights import ServedModel
@@ -219,6 +220,9 @@ class HostedBackend:
         except Exception as error:
             log.exception("the speech-token engine failed a run of %d inputs", len(inputs))
             self._failed_runs += 1
+            if is_device_loss(error):
+                self._fault(reason := loss_reason(error))
+                raise DeviceLost(reason) from error
             if isinstance(error, EngineSilent) or self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS:
                 self._fault(f"the speech-token engine failed with {type(error).__name__} and has to be restarted")
             raise InternalFault(f"the speech-token engine failed: {type(error).__name__}") from error
@@ -232,10 +236,12 @@ class HostedBackend:
             raise EngineSilent(f"no result for {SILENT_SECONDS:g} s") from error
 
     def _fault(self, reason: str) -> None:
-        """End all work with InternalFault and report the reason, unless the backend has ended."""
+        """End all work with InternalFault, or DeviceLost for a lost GPU, and report the reason,
+        unless the backend has ended.
+        """
         if self._stopped_by:
             return
-        self._end_all(InternalFault, reason)
+        self._end_all(DeviceLost if isinstance(reason, LossReason) else InternalFault, reason)
         if self._on_fault:
             self._on_fault(reason)
 

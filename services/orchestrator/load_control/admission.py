@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
+from cosyserve.rpc.deadlines import deadline
 from services.orchestrator.load_control.fair_shares import NO_KEY, FairShares, Holder, Share
 from services.orchestrator.load_control.wait_estimate import ANYTHING, ActiveRequest, RequestKind, WaitEstimator
 from services.orchestrator.load_control.waiting_requests import WaitingRequests
@@ -212,7 +213,8 @@ async def request_deadline(longest_seconds: float, callers_seconds: float | None
     """
     seconds = longest_seconds if callers_seconds is None else min(longest_seconds, callers_seconds)
     try:
-        async with asyncio.timeout(seconds):
-            yield
+        with deadline(seconds):
+            async with asyncio.timeout(seconds):
+                yield
     except TimeoutError as error:
         raise DeadlineExceeded(f"the request took longer than {seconds:.1f} s") from error

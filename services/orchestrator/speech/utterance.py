@@ -45,6 +45,14 @@ class Utterance:
     """Sentences that the lost request, which this one resumes, spoke with another seed."""
     trimmed: bool = False
     """Whether the silence at both ends is removed."""
+    least_euler_steps: int = 0
+    """Fewest Euler steps that the caller allows near the limit of the server; 0: ten."""
+    euler_steps: int = 0
+    """Euler steps that the caller asks for; 0: it leaves that to the server."""
+    preferred_euler_steps: int = 0
+    """Euler steps where the engine can take fewer than ten; 0: ten."""
+    browned_out: bool = False
+    """Whether the server was near its limit when the request began (`faults.brownout`)."""
 
     def speed_of(self, sentence: "Sentence") -> float:
         """Speaking rate of one of its sentences."""

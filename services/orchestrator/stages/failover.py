@@ -10,21 +10,27 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 
-from cosyserve import errors
+from cosyserve import errors, spec
 from cosyserve.engines.compatibility import Identity
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
-from cosyserve.rpc.calls import as_error
+from cosyserve.rpc.breaker import Verdict, verdict_of
+from cosyserve.rpc.calls import ENDED_BETWEEN, as_error
+from cosyserve.rpc.deadlines import require_time
 from cosyserve.rpc.replicas import Replica, ReplicaSet
+from services.orchestrator.faults.quarantine import Quarantine
+from services.orchestrator.faults.retry_budget import RetryBudget
+from services.orchestrator.faults.work import Work
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
 _FAILOVERS = counter(names.FAILOVERS)
+_CONNECTED = grpc.ChannelConnectivity.READY
 ASSEMBLY = 2
 """Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with
 each change that moves a sample, so that a request from an earlier release is refused instead of
@@ -45,6 +51,8 @@ class Engines:
     """Name in the resumed request; empty: any engine."""
     llm: Identity | None = None
     token2wav: Identity | None = None
+    euler_steps: int = spec.EULER_STEPS
+    """That token2wav takes in each block."""
 
     @property
     def name(self) -> str:
@@ -73,6 +81,10 @@ class RetryPolicy:
     """Seconds that a running request waits for a replica to come up."""
     attempts: int
     """Most calls to one stage for one piece of work."""
+    budget: RetryBudget = field(default_factory=lambda: RetryBudget("stage"))
+    """The retries of the stage, all requests together."""
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    """The work with which engines were lost, of all stages."""
 
 
 class StallTimer:
@@ -119,6 +131,7 @@ async def call_with_failover(
     attempt: Callable[[Replica, StallTimer], Awaitable[None]],
     *,
     under_way: bool = False,
+    work: Work | None = None,
 ) -> int:
     """Run `attempt` on one replica after another until it returns; returns the number of failures
     on the way.
@@ -126,57 +139,105 @@ async def call_with_failover(
     A replica that is gone (UNAVAILABLE) is not used by any request until its health is known again;
     one that stalls, is full or has another engine is skipped by this request. under_way: the caller
     has already heard a part, so wait for a replica if none is serving, and for the retry hint if
-    all are full, instead of failing. Raises Unavailable if no replica is serving, else the last
-    failure when no replica is left to try.
+    all are full, instead of failing. work: what is computed, if engines may be lost with it. Raises
+    Unavailable if no replica is serving, the stage has no retries left or other suspects are tried
+    before `work`, Quarantined if `work` is refused, DeadlineExceeded if the request has no time
+    left, else the last failure when no replica is left to try.
     """
     declined: set[Replica] = set()
     failures = 0
     gone = False
-    last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas.stage} is serving", retry_after=1.0)
+    last: errors.CosyserveError = _none_serving(replicas)
     full_until = asyncio.get_running_loop().time() + (policy.recovery_seconds if under_way else 0.0)
     while True:
-        awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
-        replica = await replicas.wait(policy.recovery_seconds, declined) if awaited else replicas.pick(declined)
-        if replica is None:
-            remaining = full_until - asyncio.get_running_loop().time()
-            if not isinstance(last, errors.Overloaded) or remaining <= 0:
-                raise last
-            await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, remaining))
-            declined.clear()
-            continue
+        async with policy.quarantine.in_turn(work, policy.recovery_seconds):
+            awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
+            avoid = declined.union(policy.quarantine.crowded(work)) if work and failures else declined
+            replica = replicas.pick(avoid) or (
+                await replicas.wait(policy.recovery_seconds, declined) if awaited else replicas.pick(declined)
+            )
+            if replica is None:
+                remaining = full_until - asyncio.get_running_loop().time()
+                if not isinstance(last, errors.Overloaded) or remaining <= 0:
+                    raise last
+                await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, remaining))
+                declined.clear()
+                continue
+            try:
+                await _try(replicas, replica, policy, attempt, work)
+            except errors.CallersDeadline:
+                raise
+            except (errors.Overloaded, errors.FailedPrecondition) as error:
+                declined.add(replica)
+                last = error
+            except (errors.Unavailable, errors.DeadlineExceeded) as error:
+                policy.budget.lost(replica, replica.calls + 1)
+                if isinstance(error, errors.Unavailable):
+                    gone = True
+                    replicas.suspect(replica)
+                else:
+                    declined.add(replica)
+                failures += 1
+                last = error
+                log.warning(
+                    "%s at %s: %s; attempt %d of %d",
+                    replicas.stage,
+                    replica.target,
+                    error.message,
+                    failures,
+                    policy.attempts,
+                )
+                if failures >= policy.attempts:
+                    raise
+                policy.budget.spend(error.message)
+            except errors.InternalFault as error:
+                # The message may quote the text of the request.
+                log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
+                raise
+            else:
+                policy.budget.succeeded()
+                if failures:
+                    _FAILOVERS.add(failures, stage=replicas.stage)
+                return failures
+
+
+async def _try(
+    replicas: ReplicaSet,
+    replica: Replica,
+    policy: RetryPolicy,
+    attempt: Callable[[Replica, StallTimer], Awaitable[None]],
+    work: Work | None,
+) -> None:
+    """One attempt on one replica; its breaker and the quarantine learn how it ended. Raises
+    CallersDeadline if there is no time left for it, or none was left when it failed.
+    """
+    with policy.quarantine.computing(replica, work) if work else contextlib.nullcontext():
+        require_time()
+        begun, verdict = replica.breaker.begins(), Verdict.NOTHING
         try:
             with replicas.busy(replica), _plain_errors(replicas.stage):
                 async with _watched(replicas.stage, policy.stall_seconds) as timer:
                     await attempt(replica, timer)
-        except (errors.Overloaded, errors.FailedPrecondition) as error:
-            declined.add(replica)
-            last = error
-        except (errors.Unavailable, errors.DeadlineExceeded) as error:
-            if isinstance(error, errors.Unavailable):
-                gone = True
-                replicas.suspect(replica)
-            else:
-                declined.add(replica)
-            failures += 1
-            last = error
-            log.warning(
-                "%s at %s: %s; attempt %d of %d",
-                replicas.stage,
-                replica.target,
-                error.message,
-                failures,
-                policy.attempts,
-            )
-            if failures >= policy.attempts:
-                raise
-        except errors.InternalFault as error:
-            # The message may quote the text of the request.
-            log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
+            verdict = Verdict.SUCCESS
+        except errors.CosyserveError as error:
+            require_time()
+            verdict = verdict_of(error)
+            if error.message.endswith(ENDED_BETWEEN) and replica.channel.get_state() is not _CONNECTED:
+                raise errors.PeerLost(error.message) from error
             raise
-        else:
-            if failures:
-                _FAILOVERS.add(failures, stage=replicas.stage)
-            return failures
+        finally:
+            replica.breaker.ends(begun, verdict)
+
+
+def _none_serving(replicas: ReplicaSet) -> errors.Unavailable:
+    """The error of a call for which there is no replica."""
+    seconds = replicas.seconds_to_probe
+    if seconds is None:
+        return errors.Unavailable(f"no replica of {replicas.stage} is serving", retry_after=1.0)
+    return errors.Unavailable(
+        f"every replica of {replicas.stage} fails; send the request again in {max(seconds, 1.0):.0f} s",
+        retry_after=max(seconds, 1.0),
+    )
 
 
 @contextlib.contextmanager

@@ -4,14 +4,17 @@ again.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition, InternalFault, InvalidRequest
-from cosyserve.rpc.calls import messages
+from cosyserve.rpc.calls import StreamedCall, messages, read
+from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
+from services.orchestrator.faults.hedging import Hedging, first_answer
+from services.orchestrator.faults.work import text_work
 from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer
 from services.orchestrator.speech.utterance import Sentence, SpokenWord, Utterance
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
@@ -20,6 +23,8 @@ MOST_WARNINGS = 50
 """The most that one call of the frontend reports."""
 Take = Callable[[Sentence], Awaitable[None]]
 Response = frontend_pb2.AnalyzeResponse | frontend_pb2.AnalyzeStreamResponse
+Begun = tuple[StreamedCall[frontend_pb2.AnalyzeResponse], frontend_pb2.AnalyzeResponse | None]
+"""A call and its first message."""
 
 
 TextWarnings = list[warning_pb2.TextWarning]
@@ -30,10 +35,13 @@ repeats: a frontend that takes over reports some again.
 
 @dataclass(frozen=True)
 class FrontendStage:
-    """Every call is repeated on another replica when one fails."""
+    """Every call is repeated on another replica when one fails. The analysis of a whole text may be
+    hedged, which is a pure function of the text.
+    """
 
     replicas: ReplicaSet
     policy: RetryPolicy
+    hedging: Hedging = field(default_factory=Hedging)
 
     async def analyze(self, utterance: Utterance, take: Take, warnings: TextWarnings) -> int:
         """Hand the sentences of the text to `take`, each once and in order, and add to `warnings`.
@@ -42,12 +50,19 @@ class FrontendStage:
         request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
         taken = SentenceDeduplicator(take)
 
-        async def attempt(replica: Replica, timer: StallTimer) -> None:
-            with cancelling(frontend_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
-                async for response in messages(call):
-                    await _receive(response, utterance, taken, warnings, timer)
+        async def first_of(replica: Replica) -> Begun:
+            call = frontend_stub(replica).Analyze(request, metadata=telemetry.outgoing(), timeout=for_stage())
+            return call, await read(call)
 
-        return await call_with_failover(self.replicas, self.policy, attempt)
+        async def attempt(replica: Replica, timer: StallTimer) -> None:
+            async with first_answer(
+                self.hedging, self.replicas, replica, "Analyze", first_of, lambda begun: begun[0].cancel()
+            ) as (call, response):
+                while response is not None:
+                    await _receive(response, utterance, taken, warnings, timer)
+                    response = await read(call)
+
+        return await call_with_failover(self.replicas, self.policy, attempt, work=text_work(utterance))
 
     async def analyze_stream(
         self, utterance: Utterance, text: TextReplayBuffer, take: Take, warnings: TextWarnings
@@ -63,7 +78,9 @@ class FrontendStage:
         async def attempt(replica: Replica, timer: StallTimer) -> None:
             begin, read, complete = text.begin, asyncio.Event(), asyncio.Event()
             taken.restart()
-            with cancelling(frontend_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
+            with cancelling(
+                frontend_stub(replica).AnalyzeStream(metadata=telemetry.outgoing(), timeout=for_stage())
+            ) as call:
                 async with asyncio.TaskGroup() as group:
                     requests = _requests(text, read, complete, timer)
                     group.create_task(pour(call, frontend_pb2.AnalyzeStreamRequest(setup=setup), requests))

@@ -10,9 +10,11 @@ from typing import cast
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
 from cosyserve.rpc.calls import messages
+from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
+from services.orchestrator.faults.work import sentence_work
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Utterance, tokens_to_first_border
@@ -68,7 +70,7 @@ class LlmStage:
             sentence, metadata = stream.sentence, telemetry.outgoing()
             if sentence.whole:
                 request = llm_pb2.GenerateRequest(setup=setup, text_ids=sentence.pieces[0])
-                with cancelling(stub.Generate(request, metadata=metadata)) as call:
+                with cancelling(stub.Generate(request, metadata=metadata, timeout=for_stage())) as call:
                     async for response in messages(call):
                         timer.beat()
                         take(response.tokens)
@@ -79,7 +81,7 @@ class LlmStage:
                     llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=ids))
                     async for ids in timer.paused_between(sentence.read())
                 )
-                with cancelling(stub.GenerateStream(metadata=metadata)) as open_call:
+                with cancelling(stub.GenerateStream(metadata=metadata, timeout=for_stage())) as open_call:
                     async with asyncio.TaskGroup() as group:
                         pouring = group.create_task(pour(open_call, llm_pb2.GenerateStreamRequest(setup=setup), texts))
                         async for streamed in messages(open_call):
@@ -91,7 +93,10 @@ class LlmStage:
             if not stream.tokens:
                 raise InternalFault(f"{self.replicas.stage} made no speech for sentence {stream.sentence.index}")
 
-        return await call_with_failover(self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0)
+        work = sentence_work(self.replicas.stage, utterance, conditioning, stream)
+        return await call_with_failover(
+            self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0, work=work
+        )
 
 
 def _setup(

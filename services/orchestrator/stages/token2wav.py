@@ -8,12 +8,14 @@ from typing import cast
 
 import grpc
 
-from cosyserve import telemetry
+from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
 from cosyserve.rpc.calls import as_error, messages
+from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
+from services.orchestrator.faults.work import sentence_work
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.token_stream import TokenStream
@@ -85,7 +87,7 @@ class Token2WavStage:
                 async for piece in timer.paused_between(stream.read())
             )
             with (
-                cancelling(_stub(replica).DecodeStream(metadata=telemetry.outgoing())) as call,
+                cancelling(_stub(replica).DecodeStream(metadata=telemetry.outgoing(), timeout=for_stage())) as call,
                 timer.paused() if silent else contextlib.nullcontext(),
             ):
                 async with asyncio.TaskGroup() as group:
@@ -96,6 +98,7 @@ class Token2WavStage:
                         if news.HasField("identity"):
                             setup.expected_identity.CopyFrom(news.identity)
                             engines.token2wav = identity_from_proto(news.identity)
+                            engines.euler_steps = news.euler_steps or spec.EULER_STEPS
                         if news.audio:
                             if news.start_sample != setup.start_sample:
                                 raise InternalFault(
@@ -110,8 +113,9 @@ class Token2WavStage:
             if not finished:
                 raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
 
+        work = sentence_work(self.replicas.stage, utterance, conditioning, stream)
         decoded.takeovers = await call_with_failover(
-            self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0
+            self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0, work=work
         )
         return decoded
 
@@ -155,6 +159,7 @@ def _setup(
     setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
     setup.hops.CopyFrom(hops)
     setup.speed = utterance.speed_of(stream.sentence)
+    setup.euler_steps, setup.preferred_euler_steps = utterance.euler_steps, utterance.preferred_euler_steps
     return setup
 
 

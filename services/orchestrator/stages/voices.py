@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc
@@ -11,10 +11,12 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError, FailedPrecondition, InternalFault
 from cosyserve.rpc.calls import answer
+from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.orchestrator.access.caller import current_call
+from services.orchestrator.faults.hedging import Hedging, first_answer
 from services.orchestrator.speech.conditioning import Conditioning, Prompting, Recording, Voice, condition
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
 from services.orchestrator.stages.frontend import frontend_stub
@@ -32,6 +34,8 @@ class VoiceStage:
     policy: RetryPolicy
     reading: RetryPolicy
     """As `policy`, for the analysis of a recording."""
+    hedging: Hedging = field(default_factory=Hedging)
+    """Of calls that only read voices and texts; a recording takes too long to be analyzed twice."""
 
     async def conditioning(self, prompting: Prompting) -> Conditioning:
         """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
@@ -50,7 +54,7 @@ class VoiceStage:
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound if there is none."""
         request = pb.GetVoiceRequest(id=name, tenant=current_call().caller.scope)
-        return _voice((await self._ask(lambda stub: stub.GetVoice, request)).voice)
+        return _voice((await self._ask(lambda stub: stub.GetVoice, request, hedged="GetVoice")).voice)
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
@@ -61,7 +65,9 @@ class VoiceStage:
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition if the model supports none."""
-        response = await self._ask(lambda stub: stub.ReadInstruction, pb.ReadInstructionRequest(instruction=text))
+        response = await self._ask(
+            lambda stub: stub.ReadInstruction, pb.ReadInstructionRequest(instruction=text), hedged="ReadInstruction"
+        )
         return tuple(response.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
@@ -77,13 +83,13 @@ class VoiceStage:
         """A page of the voices, and the token of the next page."""
         tenant = current_call().caller.scope
         request = pb.FrontendServiceListVoicesRequest(page_size=size, page_token=token, tenant=tenant)
-        response = await self._ask(lambda stub: stub.ListVoices, request)
+        response = await self._ask(lambda stub: stub.ListVoices, request, hedged="ListVoices")
         return list(response.voices), response.next_page_token
 
     async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
         """The details of a voice; NotFound if there is none."""
         request = pb.DescribeVoiceRequest(id=voice_id, tenant=current_call().caller.scope)
-        return (await self._ask(lambda stub: stub.DescribeVoice, request)).voice
+        return (await self._ask(lambda stub: stub.DescribeVoice, request, hedged="DescribeVoice")).voice
 
     async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
         """Create a voice. The draft needs an id and a request_id, so that a second attempt returns
@@ -119,7 +125,9 @@ class VoiceStage:
             nonlocal tries
             tries += 1
             try:
-                await answer(frontend_stub(replica).DeleteVoice(request, metadata=telemetry.outgoing()))
+                await answer(
+                    frontend_stub(replica).DeleteVoice(request, metadata=telemetry.outgoing(), timeout=for_stage())
+                )
             except grpc.aio.AioRpcError as error:
                 # The replica that failed before may have deleted it.
                 if tries == 1 or error.code() != grpc.StatusCode.NOT_FOUND:
@@ -132,14 +140,23 @@ class VoiceStage:
         method: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Callable[..., Awaitable[Answer]]]",
         request: object,
         policy: RetryPolicy | None = None,
+        hedged: str = "",
     ) -> Answer:
         """The response to `request` from one replica of the frontend, and from another one if that
-        fails (`call_with_failover`).
+        fails (`call_with_failover`). hedged: name of a method that may be hedged.
         """
         answers: list[Answer] = []
 
+        async def ask(replica: Replica) -> Answer:
+            call = method(frontend_stub(replica))
+            return await answer(call(request, metadata=telemetry.outgoing(), timeout=for_stage()))
+
         async def attempt(replica: Replica, _: StallTimer) -> None:
-            answers.append(await answer(method(frontend_stub(replica))(request, metadata=telemetry.outgoing())))
+            if not hedged:
+                answers.append(await ask(replica))
+                return
+            async with first_answer(self.hedging, self.replicas, replica, hedged, ask) as first:
+                answers.append(first)
 
         await call_with_failover(self.replicas, policy or self.policy, attempt)
         return answers[0]

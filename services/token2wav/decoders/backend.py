@@ -14,9 +14,10 @@ BACKENDS = ("torch", "tensorrt", "onnxruntime", "fake")
 """`torch` runs CosyVoice2 in PyTorch, `tensorrt` and `onnxruntime` run exported graphs, `fake`
 generates tones without weights.
 """
-FAKE_FAULTS = ("silence", "pause", "non_finite", "saturated")
+FAKE_FAULTS = ("silence", "pause", "non_finite", "saturated", "device_lost")
 """Faults that the fake can simulate: a silent sentence; four seconds of silence after the first
-half second; non-finite samples after the first half second; saturated samples.
+half second; non-finite samples after the first half second; saturated samples; the error of a lost
+GPU.
 """
 
 

@@ -37,6 +37,7 @@ class ContinuousDecoder:
     """
 
     goes_on_without_room = False
+    takes_fewer_steps = True
 
     def __init__(
         self,
@@ -68,7 +69,9 @@ class ContinuousDecoder:
         return ContinuousState(
             prompt=prompt,
             key=key if shared else "",
-            flow=self._flow.start(as_prompt(voice)) if cached is None else self._flow.fork(cached),
+            flow=self._flow.start(as_prompt(voice), sentence.euler_steps)
+            if cached is None
+            else self._flow.fork(cached),
             stretch=MelStretch(sentence.speed, self._flow.device),
             vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, phase, window_frames(sentence.speed)),
             cached=None if cached is None else weakref.ref(cached),

@@ -18,6 +18,7 @@ from cosyserve import philox
 from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import (
+    EULER_STEPS,
     MEL_FRAMES_PER_TOKEN,
     SAMPLE_RATE,
     SAMPLES_PER_MEL_FRAME,
@@ -68,6 +69,7 @@ class FakeDecoder(SingleStreamDecoder):
     """
 
     token_bytes = 1024
+    takes_fewer_steps = True
 
     def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:
         self.steps = 0
@@ -109,6 +111,8 @@ class FakeDecoder(SingleStreamDecoder):
         if not self._fault or philox.uniform(sentence.seed, sentence.sentence_index, 0, 0) >= self._share:
             return samples
         places = state.samples + np.arange(samples.size)
+        if self._fault == "device_lost":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if self._fault == "non_finite":
             return np.where(places < SAMPLE_RATE // 2, samples, np.float32(np.nan))
         if self._fault == "pause":
@@ -119,13 +123,14 @@ class FakeDecoder(SingleStreamDecoder):
 
 
 def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) -> NDArray[np.float32]:
-    """Samples begin to end of the sentence: a token determines a pitch of 200 to 1000 Hz, seed and
-    sentence determine the amplitude.
+    """Samples begin to end of the sentence: a token determines a pitch of 200 to 1000 Hz, seed,
+    sentence and the number of Euler steps determine the amplitude.
     """
     places = np.arange(begin, end)
     spoken = np.minimum((places * sentence.speed).astype(np.int64) // SAMPLES_PER_TOKEN, len(tokens) - 1)
     pitch = 200.0 + 800.0 * tokens[spoken] / SPEECH_VOCABULARY
     loudness = 0.2 + 0.1 * math.sin(sentence.seed % 1009 + 0.37 * sentence.sentence_index)
+    loudness *= sentence.euler_steps / EULER_STEPS
     return (loudness * np.sin(2 * np.pi * pitch * places / SAMPLE_RATE)).astype(np.float32)
 
 

@@ -120,6 +120,10 @@ class Decoder(Protocol[S]):
         """
 
     @property
+    def takes_fewer_steps(self) -> bool:
+        """Whether a sentence may have fewer than ten Euler steps, each in its own number."""
+
+    @property
     def token_bytes(self) -> int:
         """Bytes by which a stream's state grows with each decoded token."""
 
@@ -147,6 +151,7 @@ class SingleStreamDecoder:
 
     widest_step: int = 1
     goes_on_without_room: bool = False
+    takes_fewer_steps: bool = False
     token_bytes: int = 0
 
     def start_bytes(self, voice: Voice) -> int:

@@ -22,7 +22,7 @@ from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
-from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, Workspace, chunk_mask
+from services.token2wav.flow.stream_cache import EMPTY, CachedPass, FlowState, StreamCache, Workspace, chunk_mask
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
 from services.token2wav.inputs.request import Cancelled, Stop, Voice, never
 
@@ -102,8 +102,8 @@ class Flow:
 
     batch_invariant: each stream of `blocks` is computed alone, in shapes that depend only on its
     own content, so its mel is bit-identical whatever runs concurrently. Otherwise blocks of equal
-    length form one batch, whose results equal the single ones within 2e-5 in float32. Default: on
-    for the CPU, off for other devices.
+    length and number of Euler steps form one batch, whose results equal the single ones within 2e-5
+    in float32. Default: on for the CPU, off for other devices.
     """
 
     def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
@@ -156,9 +156,10 @@ class Flow:
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
     @torch.inference_mode()
-    def start(self, voice: VoicePrompt) -> FlowState:
-        """A stream with nothing computed yet."""
-        return FlowState(speaker=self.speaker(voice), condition=voice.mel.to(self.device, torch.float32, copy=True))
+    def start(self, voice: VoicePrompt, euler_steps: int = EULER_STEPS) -> FlowState:
+        """A stream with nothing computed yet, of so many Euler steps a block (5 to 10)."""
+        condition = voice.mel.to(self.device, torch.float32, copy=True)
+        return FlowState(self.speaker(voice), condition, steps=(EMPTY,) * euler_steps)
 
     def fork(self, state: FlowState) -> FlowState:
         """A second stream at the position of `state`. Both share the stored past, because no block
@@ -188,7 +189,7 @@ class Flow:
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
             _check_grid(state, block.numel(), ahead.numel())
         results: list[Tensor | None] = [None] * len(states)
-        for group in self._groups(tokens):
+        for group in self._groups(tokens, states):
             with self._turn:
                 advanced = self._advance(
                     [states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group]
@@ -229,7 +230,8 @@ class Flow:
         inputs = Solver.inputs(mu, torch.stack([states[at].speaker for at in live]), conditions)
         x = torch.stack([self.noise[first : first + frames] for first in firsts])
         steps: dict[int, list[StreamCache]] = {at: [] for at in live}
-        for step in range(EULER_STEPS):
+        number = len(states[live[0]].steps)
+        for step in range(number):
             still = self._uncancelled(states, live)
             if not still:
                 return [None] * len(states)
@@ -237,7 +239,7 @@ class Flow:
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
             cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
-            x = self._solver.step(step, x, inputs, cache)
+            x = self._solver.step(step, x, inputs, cache, None, number)
             for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(past)
         advanced: list[Tensor | None] = [None] * len(states)
@@ -265,13 +267,13 @@ class Flow:
                 live.append(at)
         return live
 
-    def _groups(self, tokens: list[Tensor]) -> list[list[int]]:
+    def _groups(self, tokens: list[Tensor], states: list[FlowState]) -> list[list[int]]:
         if self.batch_invariant:
             return [[at] for at in range(len(tokens))]
-        by_length: dict[int, list[int]] = {}
-        for at, block in enumerate(tokens):
-            by_length.setdefault(block.numel(), []).append(at)
-        return list(by_length.values())
+        groups: dict[tuple[int, int], list[int]] = {}
+        for at, (block, state) in enumerate(zip(tokens, states, strict=True)):
+            groups.setdefault((block.numel(), len(state.steps)), []).append(at)
+        return list(groups.values())
 
     def _condition(self, mel: Tensor, first: int, frames: int) -> Tensor:
         """The prompt's mel [frames, 80] from frame `first` on, followed by zeros."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.spec import EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
+from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
 from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.inputs.request import Stop
@@ -43,22 +43,22 @@ def noise_table() -> Tensor:
     return table
 
 
-def time_grid() -> Tensor:
-    """float32 [11]: 1 - cos(pi / 2 * k / 10)."""
-    return 1 - torch.cos(torch.linspace(0, 1, EULER_STEPS + 1, dtype=torch.float32) * 0.5 * torch.pi)
+def time_grid(steps: int = EULER_STEPS) -> Tensor:
+    """float32 [steps + 1]: 1 - cos(pi / 2 * k / steps)."""
+    return 1 - torch.cos(torch.linspace(0, 1, steps + 1, dtype=torch.float32) * 0.5 * torch.pi)
 
 
-def euler_schedule() -> list[tuple[float, float]]:
-    """The ten (t, dt). t is the sum accumulated in float32, and dt leads from it to the next point
-    of the grid.
+def euler_schedule(steps: int = EULER_STEPS) -> list[tuple[float, float]]:
+    """The (t, dt) of each step. t is the sum accumulated in float32, and dt leads from it to the
+    next point of the grid.
     """
-    grid = time_grid()
+    grid = time_grid(steps)
     t, dt = grid[0], grid[1] - grid[0]
     schedule = []
-    for step in range(EULER_STEPS):
+    for step in range(steps):
         schedule.append((float(t), float(dt)))
         t = t + dt
-        if step + 2 <= EULER_STEPS:
+        if step + 2 <= steps:
             dt = grid[step + 2] - t
     return schedule
 
@@ -70,10 +70,14 @@ class Solver:
         self.euler_steps = 0
         """Steps begun since the start, counted for each stream."""
         self._estimator, self._guidance = estimator, guidance
-        schedule = euler_schedule()
-        self._dt = [dt for _, dt in schedule]
         # One time per call, because the rounding of a row may depend on the number of rows.
-        self._times = [estimator.times(estimator.time_embedding(torch.tensor([t], device=device))) for t, _ in schedule]
+        self._schedules = {
+            steps: [
+                (estimator.times(estimator.time_embedding(torch.tensor([t], device=device))), dt)
+                for t, dt in euler_schedule(steps)
+            ]
+            for steps in range(FEWEST_EULER_STEPS, EULER_STEPS + 1)
+        }
 
     @staticmethod
     def inputs(mu: Tensor, speaker: Tensor, condition: Tensor) -> Tensor:
@@ -88,16 +92,25 @@ class Solver:
         rows[:, 0, :, MEL_BINS:] = torch.cat((mu, speaker[:, None].expand(-1, frames, -1), condition), dim=2)
         return rows
 
-    def step(self, at: int, x: Tensor, inputs: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
-        """Euler step `at` (0..9) of x float32 [streams, frames, 80]; writes x into the first
-        channels of `inputs`.
+    def step(
+        self,
+        at: int,
+        x: Tensor,
+        inputs: Tensor,
+        cache: CachedPass,
+        mask: Mask | None = None,
+        steps: int = EULER_STEPS,
+    ) -> Tensor:
+        """Euler step `at` (from 0) of `steps` (5 to 10) of x float32 [streams, frames, 80]; writes
+        x into the first channels of `inputs`.
         """
+        times, dt = self._schedules[steps][at]
         self.euler_steps += x.shape[0]
         inputs[..., :MEL_BINS] = x[:, None]
         rows = inputs.flatten(0, 1).to(self._estimator.dtype)
-        velocity = self._estimator.velocity(rows, self._times[at], cache, mask).float().view(-1, ROWS, *x.shape[1:])
+        velocity = self._estimator.velocity(rows, times, cache, mask).float().view(-1, ROWS, *x.shape[1:])
         guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
-        return x + self._dt[at] * guided
+        return x + dt * guided
 
     def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Stop) -> Tensor | None:
         """All steps over all frames of one stream; None as soon as `stop` returns True before a

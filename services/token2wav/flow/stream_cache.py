@@ -167,6 +167,7 @@ class FlowState:
     """Why this stream, and no other of its batch, cannot continue."""
     encoder: StreamCache = EMPTY
     steps: tuple[StreamCache, ...] = EMPTY_PER_STEP
+    """One for each Euler step of the stream."""
 
     @property
     def bytes(self) -> int:
@@ -175,4 +176,4 @@ class FlowState:
 
     def release(self) -> None:
         """Drop the stored past; memory that is shared with a fork stays with the fork."""
-        self.encoder, self.steps = EMPTY, EMPTY_PER_STEP
+        self.encoder, self.steps = EMPTY, (EMPTY,) * len(self.steps)

@@ -43,6 +43,7 @@ class PagedDecoder:
     """
 
     goes_on_without_room = True
+    takes_fewer_steps = False  # pages and recorded graphs have ten
 
     def __init__(
         self,

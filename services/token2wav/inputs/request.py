@@ -5,7 +5,7 @@ is cancelled while a call computes it.
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION, SPEECH_VOCABULARY
+from cosyserve.spec import (
+    EULER_STEPS,
+    FEWEST_EULER_STEPS,
+    MEL_BINS,
+    MEL_FRAMES_PER_TOKEN,
+    SPEAKER_DIMENSION,
+    SPEECH_VOCABULARY,
+)
 
 MAX_TOKENS = 4096
 """Maximum tokens of a sentence; together with the longest prompt it stays within the 15,000 frames
@@ -138,6 +145,10 @@ class Sentence:
     """Sentences that the caller has in progress on all replicas when this one begins; 0: not
     known.
     """
+    deadline: float | None = None
+    """When the caller gives up, on the monotonic clock; None: never."""
+    euler_steps: int = EULER_STEPS
+    """Euler steps in each block; set it by `in_steps`."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
@@ -150,6 +161,17 @@ class Sentence:
             raise InvalidRequest(f"listener_seconds is {self.listener_seconds:g}; it must be a number from 0")
         if self.caller_streams < 0:
             raise InvalidRequest(f"caller_streams is {self.caller_streams}; it must not be negative")
+
+    def in_steps(self, euler_steps: int) -> "Sentence":
+        """The sentence in so many Euler steps, 5 to 10. The state of its prompt is another one
+        then, and cached under another key.
+        """
+        _within("euler_steps", euler_steps, FEWEST_EULER_STEPS, EULER_STEPS)
+        if euler_steps == EULER_STEPS:
+            return self
+        key = f"{self.voice.key} in {euler_steps} steps" if self.voice.key else ""
+        voice = Voice(self.voice.tokens, self.voice.mel, self.voice.embedding, key)
+        return replace(self, voice=voice, euler_steps=euler_steps)
 
     @property
     def is_continued(self) -> bool:

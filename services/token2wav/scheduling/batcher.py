@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
-from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.errors import CallersDeadline, CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder, HasPages
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
@@ -26,7 +26,7 @@ from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunk
 from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
-from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
+from services.token2wav.scheduling.next_step import NextStep, ScheduledWork, is_late
 from services.token2wav.scheduling.occupancy import Occupancy, watch
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
 from services.token2wav.scheduling.stream_slot import StreamSlot
@@ -109,6 +109,10 @@ class Batcher:
             self._slots.append(slot)
             self._changed.notify()
         return slot
+
+    def takes_fewer_steps(self, profile: Profile) -> bool:
+        """Whether a sentence of this profile may have fewer than ten Euler steps."""
+        return self._decoders[profile].takes_fewer_steps
 
     def feed(self, slot: StreamSlot, tokens: NDArray[np.int64]) -> None:
         """Append generated tokens, int64 [n] at 25 Hz, already checked. Has no effect on a stream
@@ -210,6 +214,7 @@ class Batcher:
                 self._in_step.clear()
                 self._delivery.ends()
                 while not self._closing:
+                    self._drop_late()
                     new = [slot for slot in self._slots if slot.state is None]
                     due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
@@ -223,6 +228,13 @@ class Batcher:
                 return due
             for slot in new:
                 self._start(slot)
+
+    def _drop_late(self) -> None:
+        """End the streams whose callers have given up, or will before another step is over."""
+        now = self._clock.now()
+        for slot in [slot for slot in self._slots if is_late(slot, now, self._runner.shortest_seconds)]:
+            queue = "token2wav.step" if slot.is_playing else "token2wav.waiting"
+            self._end(slot, CallersDeadline("the sentence was not decoded in time for its caller", queue=queue))
 
     def _start(self, slot: StreamSlot) -> None:
         state = self._runner.start(slot)

@@ -105,6 +105,14 @@ class ScheduledWork:
         return _blocks(0, self.step_input) if self.step_input.state.recomputing else self.pending.blocks
 
 
+def is_late(slot: StreamSlot, now: float, step_seconds: float) -> bool:
+    """Whether the caller of a stream has given up or, if more has to be decoded, will within a
+    step.
+    """
+    deadline = slot.sentence.deadline
+    return deadline is not None and now >= deadline - (0.0 if slot.is_decoded else step_seconds)
+
+
 class NextStep:
     """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a
     step.

@@ -5,8 +5,9 @@ measured times: the typical duration of such steps, and the cost of speech.
 import logging
 from collections.abc import Callable, Sequence
 
+from cosyserve.engines.device_loss import is_device_loss, loss_reason
 from cosyserve.engines.engine_load import EngineLoad
-from cosyserve.errors import CosyserveError, InternalFault, Overloaded
+from cosyserve.errors import CosyserveError, DeviceLost, InternalFault, Overloaded
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE
@@ -49,10 +50,15 @@ class EngineHealth:
 
         A CosyserveError concerns the request, so it is no evidence for or against the engine.
         Neither is a GPU without free memory: a whole sentence in one step needs memory in addition
-        to that of the active streams.
+        to that of the active streams. An error after which no call of CUDA can succeed breaks the
+        engine at once.
         """
         if isinstance(error, CosyserveError):
             return error
+        if is_device_loss(error):
+            log.error("%s failed, and with it the GPU", work, exc_info=error)
+            self.broke(reason := loss_reason(error))
+            return DeviceLost(reason)
         if type(error).__name__ == "OutOfMemoryError":  # torch's; here it may not even be installed
             log.warning("%s needed more memory than the device has left", work)
             return Overloaded(
@@ -140,6 +146,8 @@ class StepRunner:
         """Steps begun since the start."""
         self.longest_seconds = 0.0
         """The longest step since the start."""
+        self.shortest_seconds = 0.0
+        """The shortest step since the start; 0 before the first one."""
 
     def start(self, slot: StreamSlot) -> StreamState | CosyserveError:
         """The decoder's state of a new stream, or the error that ends the stream."""
@@ -161,5 +169,6 @@ class StepRunner:
         self._health.worked()
         now = self._clock.now()
         self.longest_seconds = max(self.longest_seconds, now - began)
+        self.shortest_seconds = min(self.shortest_seconds or now - began, now - began)
         record_step(works, results, now - began, self._costs, self._load)
         return results, now

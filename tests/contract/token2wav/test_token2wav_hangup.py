@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import services.token2wav.__main__ as token2wav
 from cosyserve.engines.fallback import LoadedEngine
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.server import ServiceBroken, serve
+from cosyserve.rpc.server import DeviceBroken, ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.fake import FakeDecoder, FakeState, load_fake
@@ -105,13 +105,13 @@ async def test_a_slow_reader_holds_the_engine_back() -> None:
 
 
 class Losing(FakeDecoder):
-    """Works until its device is lost."""
+    """Works until it is given an error."""
 
-    lost = False
+    error: Exception | None = None
 
     def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
-        if self.lost:
-            raise RuntimeError("CUDA error: unspecified launch failure")
+        if self.error is not None:
+            raise self.error
         return super().step(step_inputs)
 
 
@@ -120,7 +120,16 @@ async def _health(channel: grpc.aio.Channel) -> "health_pb2.HealthCheckResponse.
     return (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5, wait_for_ready=True)).status
 
 
-async def test_after_three_faults_in_a_row_the_service_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "faults", "ends", "says"),
+    [
+        ("planted", 3, ServiceBroken, "3 steps in a row failed, the last one with RuntimeError: planted"),
+        ("CUDA error: unspecified launch failure", 1, DeviceBroken, "the GPU is lost to this process"),
+    ],
+)
+async def test_after_three_faults_in_a_row_or_with_its_gpu_the_service_ends(
+    monkeypatch: pytest.MonkeyPatch, text: str, faults: int, ends: type[Exception], says: str
+) -> None:
     decoder = Losing()
     backend = Backend(load_fake(0.0).identity, dict.fromkeys(Profile, decoder), lambda: decoder.steps)
     monkeypatch.setattr(token2wav, "load_chosen", lambda name, settings, **_: LoadedEngine(backend, "fake"))
@@ -136,12 +145,12 @@ async def test_after_three_faults_in_a_row_the_service_ends(monkeypatch: pytest.
             while await _health(channel) != health_pb2.HealthCheckResponse.SERVING:
                 await asyncio.sleep(0.01)
         assert [response async for response in stub.Decode(request, timeout=5)]
-        decoder.lost = True
-        for _ in range(3):
+        decoder.error = RuntimeError(text)
+        for _ in range(faults):
             assert not process.done()
             with pytest.raises(grpc.aio.AioRpcError):
                 await anext(aiter(stub.Decode(request, timeout=5)))
-        with pytest.raises(ServiceBroken, match="3 steps in a row failed, the last one with RuntimeError: CUDA error"):
+        with pytest.raises(ends, match=says):
             await asyncio.wait_for(process, 10)
         await refusal(
             health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2),

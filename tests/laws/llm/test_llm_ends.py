@@ -6,6 +6,7 @@ failed pass does not stop it.
 import asyncio
 import contextlib
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -16,7 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
+from cosyserve.engines.device_loss import LossReason
+from cosyserve.errors import CallersDeadline, DeviceLost, InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
@@ -202,6 +204,58 @@ async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogC
         assert await other == expected == await tokens(backend, sentence(2))
         assert backend.engine.stats.reserved_kv_bytes == 0
     assert "device on fire" in caplog.text
+
+
+async def test_a_lost_gpu_ends_all_sentences_so_that_another_replica_can_take_them() -> None:
+    reported: list[str] = []
+    async with watched(Limits(running=2, waiting=2), on_fault=reported.append) as (backend, decoder):
+
+        def lose(hidden: Tensor) -> Tensor:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+        object.__setattr__(decoder, "broken", lose)
+        results = await asyncio.gather(*[tokens(backend, sentence(seed)) for seed in (1, 2, 3)], return_exceptions=True)
+        assert [type(result) for result in results] == [DeviceLost] * 3
+        with pytest.raises(DeviceLost):
+            await tokens(backend, sentence(4))
+    assert [isinstance(reason, LossReason) for reason in reported] == [True]
+
+
+async def test_a_sentence_that_waits_is_dropped_when_its_caller_gives_up() -> None:
+    """One runs, three wait: for one that is late, one that will be before its first pass is over,
+    and one in time.
+    """
+    async with watched(Limits(running=1, waiting=4)) as (backend, decoder):
+        await tokens(backend, sentence(2))  # now the engine knows what a first pass takes at least
+        shortest = backend.engine._scheduler.shortest_prefill
+        assert shortest > 0
+        first = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
+        await first_token(first)
+        await held(decoder)
+        now = time.monotonic()
+        deadlines = (now, now + shortest / 2, now + 60.0)
+        waiting = [asyncio.create_task(tokens(backend, sentence(2, deadline=deadline))) for deadline in deadlines]
+        await until(lambda: backend.engine.stats.waiting == 3)
+        decoder.hold.set()
+        late, too_late, in_time = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in (late, too_late)] == [CallersDeadline] * 2
+        assert isinstance(in_time, list)
+        assert backend.engine.stats.prefills == 3
+        await first.aclose()
+
+
+async def test_a_sentence_under_way_ends_with_its_caller() -> None:
+    async with watched(Limits(running=1, waiting=0)) as (backend, decoder):
+        stream = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN, deadline=time.monotonic() + 0.3))
+        await first_token(stream)
+        await held(decoder)
+        await asyncio.sleep(0.3)
+        passes = len(decoder.passes)
+        decoder.hold.set()
+        with pytest.raises(CallersDeadline):
+            await all_of(stream)
+        assert len(decoder.passes) <= passes + 1
+        assert backend.engine.stats.running == 0
 
 
 async def test_closing_the_engine_ends_all_sentences() -> None:

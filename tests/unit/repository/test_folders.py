@@ -41,6 +41,7 @@ LAYERS = {
         {"riva", "cosyvoice"},
         {"foreign"},
         {"stages"},
+        {"faults"},
         {"load_control"},
         {"access"},
         {"speech"},

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from cosyserve.errors import CosyserveError, InternalFault, Overloaded, Unavailable
+from cosyserve.errors import CallersDeadline, CosyserveError, InternalFault, Overloaded, Unavailable
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
@@ -73,6 +73,40 @@ async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
     assert first_of_late <= begun + 1
     assert decoder.met[first_of_late : first_of_late + 3] == [[2]] * 3
     assert [1] in decoder.met[first_of_late:]
+
+
+async def test_streams_are_dropped_when_their_callers_give_up_or_surely_will() -> None:
+    fed = threading.Event()
+
+    class Gated(Recording):
+        def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
+            assert fed.wait(5)
+            return super().step(step_inputs)
+
+    decoder = Gated(widest_step=1, token_seconds=0.001)
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        fed.set()
+        await speak(batcher, sentence(9), tokens(60))  # the batcher learns what a step takes at least
+        shortest = batcher._runner.shortest_seconds
+        assert shortest > 0
+        fed.clear()
+        now = time.monotonic()
+        block, _ = arrivals(batcher, sentence(4))
+        batcher.feed(block, np.zeros(28, np.int64))
+        await until(lambda: bool(batcher._in_step))
+        waiting = [
+            arrivals(batcher, replace(sentence(seed), deadline=deadline))
+            for seed, deadline in ((1, now), (2, now + 60.0), (3, None))
+        ]
+        for slot, _ in waiting:
+            batcher.feed(slot, np.zeros(10, np.int64))
+            batcher.finish(slot)
+        soon = arrivals(batcher, replace(sentence(5), deadline=time.monotonic() + shortest / 2))
+        fed.set()
+        for (slot, inbox), dropped in zip([*waiting, soon], (True, False, False, True), strict=True):
+            arrival = await asyncio.to_thread(inbox.get, timeout=5)
+            assert isinstance(arrival, CallersDeadline) is dropped, slot.sentence.seed
+    assert not {1, 5} & {seed for met in decoder.met for seed in met}
 
 
 async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:

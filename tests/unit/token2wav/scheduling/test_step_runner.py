@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from cosyserve.engines.device_loss import LossReason
 from cosyserve.engines.engine_load import EngineLoad
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Overloaded, Unavailable
+from cosyserve.errors import CosyserveError, DeviceLost, InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import schedule
@@ -114,6 +115,7 @@ class Failing(FakeDecoder):
 
 
 LOST = RuntimeError("the device is lost")
+STICKY = RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +151,14 @@ async def test_memory_that_ran_out_refuses_the_sentence_and_is_no_fault_of_the_e
             assert refused.value.retry_after == 1.0
         assert await speak(batcher, Sentence(voice(0)), tokens(5))
     assert reported == []
+
+
+async def test_a_lost_gpu_is_reported_at_once_and_its_streams_may_go_on_elsewhere() -> None:
+    reported: list[str] = []
+    async with batching({Profile.CONTINUOUS: Failing(STICKY)}, on_fault=reported.append) as batcher:
+        with pytest.raises(DeviceLost, match="the GPU is lost"):
+            await speak(batcher, Sentence(voice(0)), tokens(5))
+    assert [isinstance(reason, LossReason) for reason in reported] == [True]
 
 
 async def test_starts_that_fail_count_too() -> None:

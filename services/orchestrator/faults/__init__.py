@@ -1,0 +1,1 @@
+"""What keeps one fault from becoming many: retry budget, hedged calls, quarantine, brown-out."""
