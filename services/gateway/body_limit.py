@@ -113,7 +113,8 @@ class BodyLimit:
 
 
 def _content_type(scope: Scope) -> bytes:
-    return dict(scope["headers"]).get(b"content-type", b"").lower()
+    declared: bytes = dict(scope["headers"]).get(b"content-type", b"")
+    return declared.lower()
 
 
 def _content_length(scope: Scope) -> int | None:
