@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bench.token2wav_schedule.clock import VirtualClock
-from bench.token2wav_schedule.engines import ModelledLlm
+from tools.capacity.timing.clock import VirtualClock
+from tools.capacity.timing.engines import ModelledLlm
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS

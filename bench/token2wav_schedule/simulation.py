@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.token2wav_schedule.clock import VirtualServers
-from bench.token2wav_schedule.engines import ModelledDecoder, ModelledLlm, Times
+from tools.capacity.timing.clock import VirtualServers
+from tools.capacity.timing.engines import ModelledDecoder, ModelledLlm, Times
 from bench.token2wav_schedule.request import WAY_SECONDS, ModelledRequest
 from cosyserve.load.player import Player
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION

@@ -5,7 +5,7 @@ no player runs dry.
 import pytest
 
 from bench.token2wav_schedule.__main__ import main
-from bench.token2wav_schedule.engines import Times
+from tools.capacity.timing.engines import Times
 from bench.token2wav_schedule.simulation import Simulation, closed_loop, poisson
 
 SHORT = (60, 95)

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from bench.token2wav_schedule.clock import VirtualClock
-from bench.token2wav_schedule.engines import ModelledDecoder, ModelledState, Times
+from tools.capacity.timing.clock import VirtualClock
+from tools.capacity.timing.engines import ModelledDecoder, ModelledState, Times
 from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence

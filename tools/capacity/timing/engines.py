@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench.token2wav_schedule.clock import VirtualClock
+from tools.capacity.timing.clock import VirtualClock
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput

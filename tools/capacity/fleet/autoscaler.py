@@ -1,0 +1,59 @@
+"""Scales the stages as KEDA's autoscaler does: by metrics that are some seconds old, up at once and
+down only after a while.
+"""
+
+from collections import deque
+
+from cosyserve.capacity.scaling import Scaling, wanted
+from tools.capacity.fleet.pods import HostPod, LlmPod, Pod, Token2wavPod
+from tools.capacity.fleet.stage import Stage
+from tools.capacity.timing.pod_clock import PodClock
+
+
+class Autoscaler:
+    """Of one stage. together: another stage whose pods share the GPUs of this one, and follow it."""
+
+    def __init__(
+        self, stage: Stage[Pod], scaling: Scaling, clock: PodClock, streams_limit: int, together: Stage[Pod] | None
+    ) -> None:
+        self._stage, self._scaling, self._clock, self._limit = stage, scaling, clock, streams_limit
+        self._together = together
+        self._value = 0.0
+        """As of the latest scrape."""
+        self._wanted: deque[tuple[float, int]] = deque()
+        self._busy: dict[Pod, float] = {}
+        clock.after(scaling.interval, self._look)
+
+    def _look(self) -> None:
+        """Act on what was scraped last, then scrape: so every number is an interval old."""
+        now, pods = self._clock.now(), len(self._stage.serving)
+        if pods and self._value:
+            self._wanted.append((now, wanted(pods, self._value, self._scaling)))
+            while self._wanted[0][0] < now - self._scaling.cooldown:
+                self._wanted.popleft()
+            # Down to the largest number of the cooldown, up to the present one at once.
+            most, present = max(count for _, count in self._wanted), self._stage.live
+            count = max(self._wanted[-1][1], min(most, present))
+            self._stage.resize(count)
+            if self._together is not None:
+                self._together.resize(count)
+        self._value = self.measured()
+        self._clock.after(self._scaling.interval, self._look)
+
+    def measured(self) -> float:
+        """The stage's metric now, an average over the pods that serve."""
+        pods = self._stage.serving
+        if not pods:
+            return 0.0
+        if all(isinstance(pod, LlmPod) for pod in pods):
+            llms = [pod for pod in pods if isinstance(pod, LlmPod)]
+            return sum(pod.engine.sentences for pod in llms) / sum(pod.slots for pod in llms)
+        if all(isinstance(pod, Token2wavPod) for pod in pods):
+            return max(pod.pressure() for pod in pods if isinstance(pod, Token2wavPod))
+        return max(self._processor(pods), sum(pod.streams for pod in pods) / (self._limit * len(pods)))
+
+    def _processor(self, pods: list[Pod]) -> float:
+        """Share of their core that the pods used since the last look, on average."""
+        before, self._busy = self._busy, {pod: pod.busy_seconds for pod in pods if isinstance(pod, HostPod)}
+        used = [busy - before.get(pod, 0.0) for pod, busy in self._busy.items()]
+        return sum(used) / (self._scaling.interval * max(len(used), 1))
