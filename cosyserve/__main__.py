@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from cosyserve.commands import bench, convert, demo, doctor, info, keys, model, say, start, up, verify, voices
+from cosyserve.commands import bench, convert, demo, doctor, info, keys, model, plan, say, start, up, verify, voices
 from cosyserve.commands.terminal import server_package
 from cosyserve.commands.terminal.output import (
     FAILED,
@@ -39,7 +39,7 @@ class Command(Protocol):
 _COMMANDS: dict[str, Command] = {
     "start": start, "up": up, "say": say, "convert": convert, "voices": voices, "keys": keys, "verify": verify,
     "model": model, "doctor": doctor,
-    "info": info, "bench": bench, "demo": demo,
+    "info": info, "bench": bench, "plan": plan, "demo": demo,
 }  # fmt: skip
 _INTERRUPTED = 130
 

@@ -25,6 +25,21 @@ class HostCosts:
 
 
 @dataclass(frozen=True)
+class Planning:
+    """Seconds that token2wav's scheduler takes between two steps, while its GPU waits: of each step,
+    of each open stream, and of each stream in the step.
+    """
+
+    step: float
+    stream: float
+    taking_part: float
+
+    def seconds(self, streams: int, taking_part: int) -> float:
+        """With so many open streams, of which so many take part."""
+        return self.step + self.stream * streams + self.taking_part * taking_part
+
+
+@dataclass(frozen=True)
 class Contention:
     """How many times longer work takes while the other engine works on the same GPU.
 
@@ -59,6 +74,7 @@ class EngineProfile:
     recompute: Mapping[int, float]
     vocoder: Mapping[int, float]
     contention: Contention
+    planning: Planning
     hosts: HostCosts
     block_bytes: int
     memory: int

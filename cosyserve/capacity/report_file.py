@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from cosyserve.capacity.profile import CHUNK_POSITIONS, Contention, EngineProfile, HostCosts
+from cosyserve.capacity.profile import CHUNK_POSITIONS, Contention, EngineProfile, HostCosts, Planning
 from cosyserve.errors import SettingsError
 
 DEFAULT = "h200"
@@ -58,6 +58,7 @@ def profile_of(content: Any, where: str, others: EngineProfile | None = None) ->
         recompute=report.sizes("recompute", r"(\d+)", lambda one: one),
         vocoder=report.sizes("vocoder", r"float16 50 (\d+)", lambda one: one),
         contention=contention,
+        planning=report.planning(others),
         hosts=hosts,
         block_bytes=report.block_bytes(),
         memory=int(memory * (1 << 30)) if memory is not None else others.memory if others else 0,
@@ -182,6 +183,18 @@ class _Report:
         if not isinstance(found, dict) or not found:
             raise BadReport(f"{self._where}: host.step_milliseconds is no object of milliseconds by blocks")
         return {size: value / 1e3 for size, value in self._by_blocks(found, "host.step_milliseconds").items()}
+
+    def planning(self, others: EngineProfile | None) -> Planning:
+        """What the scheduler of token2wav takes."""
+        host = self._content.get("host")
+        found = host.get("planning_microseconds") if isinstance(host, dict) else None
+        if found is None and others is not None:
+            return others.planning
+        name = "host.planning_microseconds"
+        if not isinstance(found, dict):
+            raise BadReport(f"{self._where}: {name} is no object")
+        keys = ("a_step", "a_stream", "a_stream_in_it")
+        return Planning(*(self._number(found.get(key), f"{name}.{key}") / 1e6 for key in keys))
 
     def _by_blocks(self, found: Mapping[str, Any], name: str) -> dict[int, float]:
         if unknown := [key for key in found if not re.fullmatch("[1-9][0-9]{0,6}", key)]:

@@ -111,7 +111,10 @@ class Token2wavPod(Pod):
 
     def __init__(self, number: int, clock: PodClock, device: Device, layout: FleetLayout) -> None:
         super().__init__("token2wav", number)
-        self.device, self.decoder = device, TimedPagedDecoder(clock, device, layout.pages, layout.widest_step)
+        self.device = device
+        self.decoder = TimedPagedDecoder(
+            clock, device, layout.pages, layout.widest_step, lambda: self.batcher.stats().streams
+        )
         limits = Limits(
             max_streams=layout.token2wav_streams,
             state_bytes=layout.pages * device.profile.block_bytes,

@@ -2,7 +2,7 @@
 streams that find no page, its step sizes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,17 +72,19 @@ class PagedTimes:
 
 
 class TimedPagedDecoder:
-    """pages: of the pool, prompts not included. busy_seconds, widths, recomputed: of its steps so
-    far; blocks in the latter two.
+    """pages: of the pool, prompts not included. streams: how many are open. busy_seconds, steps,
+    blocks: so far; recomputed: blocks for want of pages.
     """
 
     goes_on_without_room = True
 
-    def __init__(self, clock: PodClock, device: Device, pages: int, widest_step: int) -> None:
+    def __init__(
+        self, clock: PodClock, device: Device, pages: int, widest_step: int, streams: Callable[[], int]
+    ) -> None:
         self.widest_step = widest_step
         self.pool = Pages(pages + 1)
         self.busy_seconds, self.steps, self.blocks, self.recomputed = 0.0, 0, 0, 0
-        self._clock, self._device = clock, device
+        self._clock, self._device, self._streams = clock, device, streams
 
     @property
     def token_bytes(self) -> int:
@@ -102,6 +104,8 @@ class TimedPagedDecoder:
         """Something audible of the right length, after the right time."""
         for stride in strides:
             stride.state.grow(stride.until)
+        # The scheduler runs between two steps, on the thread of the engine.
+        self._clock.work(self._device.profile.planning.seconds(self._streams(), len(strides)))
         seconds = self._seconds(strides)
         self._device.decodes(now=True)
         self._clock.work(seconds)
