@@ -19,6 +19,8 @@ _HOST_CORES = 1.0
 """Cores of a pod without: one process computes on one core."""
 _SCRATCH = 0.1
 """Share of the GPU's memory that is left free."""
+_PROMPT_CACHE_BYTES = 2 << 30
+"""As COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES."""
 _CREST = 1.64
 """Standard deviations of a number that is exceeded in 5 % of the time."""
 _LEAST_LIMIT, _LEAST_SLOTS = 8, 16
@@ -65,7 +67,7 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """load: of a token2wav at its share of the streams. gpus, cores: of all pods. cost: an hour, None
+    """load: of a token2wav at its share of the streams. pages: blocks of state that it keeps. gpus, cores: of all pods. cost: an hour, None
     without a price.
     """
 
@@ -75,6 +77,7 @@ class Plan:
     profile: str
     stages: tuple[StagePlan, ...]
     load: EngineLoad
+    pages: int
     gpus: int
     cores: float
     cost: float | None
@@ -160,7 +163,7 @@ def _placed(profile: EngineProfile, demand: Demand, choices: Choices, placement:
     )
     stages = (*hosts, *engines)
     cores = sum(one.cores for one in stages)
-    return Plan(demand, choices, placement, profile.name, stages, per_pod, gpus, cores, _cost(gpus, cores, choices))
+    return Plan(demand, choices, placement, profile.name, stages, per_pod, pages, gpus, cores, _cost(gpus, cores, choices))
 
 
 def _host_seconds(profile: EngineProfile, demand: Demand) -> dict[str, float]:
@@ -190,7 +193,7 @@ def _host(
 def _pages(profile: EngineProfile, demand: Demand, *, shared: bool) -> int:
     """Of one token2wav: what is left of its GPU's memory. Raises Impossible."""
     llm = profile.llm_bytes + (_kv_mebibytes(profile, demand) << 20) if shared else 0
-    left = int((1.0 - _SCRATCH) * profile.memory) - profile.token2wav_bytes - llm
+    left = int((1.0 - _SCRATCH) * profile.memory) - profile.token2wav_bytes - llm - _PROMPT_CACHE_BYTES
     if left < math.ceil(demand.blocks + 0.5) * profile.block_bytes:
         raise Impossible(
             f"{profile.memory / 1e9:.0f} GB of GPU memory leave {max(left, 0) / 1e9:.1f} GB for the state of streams; one "

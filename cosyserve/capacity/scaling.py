@@ -13,14 +13,15 @@ TOLERANCE = 0.1
 class Scaling:
     """threshold: of the metric at which a pod is as busy as planned. least, most: pods. interval:
     seconds between two looks; the metric is as old as the last one. cooldown: seconds for which a
-    larger number that was wanted before stays.
+    larger number that was wanted before stays. lowered: seconds between two pods that are taken away.
     """
 
     threshold: float
     least: int
     most: int
     interval: float = 15.0
-    cooldown: float = 300.0
+    cooldown: float = 600.0
+    lowered: float = 300.0
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
@@ -36,3 +37,8 @@ def wanted(pods: int, value: float, scaling: Scaling) -> int:
     ratio = value / scaling.threshold
     count = pods if abs(ratio - 1.0) <= TOLERANCE else math.ceil(pods * ratio)
     return min(max(count, scaling.least), scaling.most)
+
+
+def raised(present: int, count: int) -> int:
+    """What of `count` the next look may begin: twice as many pods as there are, or two more."""
+    return min(count, max(2 * present, present + 2))

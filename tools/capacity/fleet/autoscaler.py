@@ -2,9 +2,10 @@
 down only after a while.
 """
 
+import math
 from collections import deque
 
-from cosyserve.capacity.scaling import Scaling, wanted
+from cosyserve.capacity.scaling import Scaling, raised, wanted
 from tools.capacity.fleet.pods import HostPod, LlmPod, Pod, Token2wavPod
 from tools.capacity.fleet.stage import Stage
 from tools.capacity.timing.pod_clock import PodClock
@@ -18,6 +19,7 @@ class Autoscaler:
     ) -> None:
         self._stage, self._scaling, self._clock, self._limit = stage, scaling, clock, streams_limit
         self._together = together
+        self._lowered_at = -math.inf
         self._value = 0.0
         """As of the latest scrape."""
         self._wanted: deque[tuple[float, int]] = deque()
@@ -33,7 +35,11 @@ class Autoscaler:
                 self._wanted.popleft()
             # Down to the largest number of the cooldown, up to the present one at once.
             most, present = max(count for _, count in self._wanted), self._stage.live
-            count = max(self._wanted[-1][1], min(most, present))
+            count = raised(present, max(self._wanted[-1][1], min(most, present)))
+            if count < present and now - self._lowered_at < self._scaling.lowered:
+                count = present
+            elif count < present:
+                count, self._lowered_at = present - 1, now
             self._stage.resize(count)
             if self._together is not None:
                 self._together.resize(count)

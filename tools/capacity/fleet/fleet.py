@@ -125,12 +125,6 @@ class Fleet:
         while self.active and self.clock.now() < end:
             self.run(1.0)
 
-    def close(self) -> None:
-        """End the threads."""
-        for pod in self.token2wav.pods:
-            pod.batcher.close()
-        self.clock.close()
-
     def _look(self, period: float) -> None:
         """Note what can only be seen at a moment."""
         if (one := self.outcome.at(self.clock.now() - 1e-9)) is not None:

@@ -9,12 +9,12 @@ from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.llm.engine.scheduler import Limits as LlmLimits
 from services.orchestrator.load_control.adaptive_limit import LEAST_SECONDS, AdaptiveLimit, StageLoad
 from services.orchestrator.load_control.admission import Admission
-from services.token2wav.inputs.request import Profile, Sentence, Voice
-from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot
 from tools.capacity.fleet.layout import FleetLayout
 from tools.capacity.timing.device import Device
+from tools.capacity.timing.driven_batcher import DrivenBatcher
 from tools.capacity.timing.paged_decoder import TimedPagedDecoder
 from tools.capacity.timing.pod_clock import PodClock
 from tools.capacity.timing.timed_llm import TimedLlm
@@ -121,14 +121,13 @@ class Token2wavPod(Pod):
             reserve_tokens=layout.reserve_tokens,
         )
         self.fault = ""
-        self._clock = clock
-        self.batcher = Batcher({Profile.CONTINUOUS: self.decoder}, limits, self._broke, clock=clock)
-        self._server = clock.start(self.batcher.serve)
+        self._clock, self._driven = clock, DrivenBatcher(clock, self.decoder, limits, self._broke)
+        self.batcher = self._driven.batcher
 
     def open(self, sentence: Sentence, deliver: Deliver) -> StreamSlot:
         """As `Batcher.open`."""
         slot = self.batcher.open(sentence, deliver)
-        self._clock.wake(self._server)
+        self._driven.wake()
         return slot
 
     def feed(self, slot: StreamSlot, tokens: int, *, last: bool) -> None:
@@ -136,17 +135,17 @@ class Token2wavPod(Pod):
         self.batcher.feed(slot, np.zeros(tokens, np.int64))
         if last:
             self.batcher.finish(slot)
-        self._clock.wake(self._server)
+        self._driven.wake()
 
     def taken(self, slot: StreamSlot) -> None:
         """The reader has one more hop."""
         self.batcher.taken(slot)
-        self._clock.wake(self._server)
+        self._driven.wake()
 
     def cancel(self, slot: StreamSlot) -> None:
         """The caller is gone."""
         self.batcher.cancel(slot)
-        self._clock.wake(self._server)
+        self._driven.wake()
 
     def pressure(self) -> float:
         """What the stage is scaled by: the larger of the used share of its pages and the share of
@@ -158,8 +157,7 @@ class Token2wavPod(Pod):
         return max(1.0 - pool.free / pool.count, dry)
 
     def end(self) -> None:
-        self.batcher.close()
-        self._clock.wake(self._server)
+        self._driven.stop()
         super().end()
 
     def _broke(self, reason: str) -> None:

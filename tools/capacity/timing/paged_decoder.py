@@ -85,6 +85,10 @@ class TimedPagedDecoder:
         self.pool = Pages(pages + 1)
         self.busy_seconds, self.steps, self.blocks, self.recomputed = 0.0, 0, 0, 0
         self._clock, self._device, self._streams = clock, device, streams
+        self._begins: Callable[[], None] = lambda: None
+        """Prevents that a planned step begins."""
+        self.ended: Callable[[], None] = lambda: None
+        """Called when the results of a step are handed out."""
 
     @property
     def token_bytes(self) -> int:
@@ -100,18 +104,27 @@ class TimedPagedDecoder:
         prompt = len(sentence.voice.tokens)
         return PagedTimes(self.pool, self._device.profile.block_bytes, prompt, last_border(prompt))
 
-    def step(self, strides: Sequence[StepInput[PagedTimes]]) -> list[Decoded | CosyserveError | None]:
-        """Something audible of the right length, after the right time."""
+    def begin(self, strides: Sequence[StepInput[PagedTimes]]) -> float:
+        """A step begins; returns the seconds that it takes."""
         for stride in strides:
             stride.state.grow(stride.until)
         # The scheduler runs between two steps, on the thread of the engine.
-        self._clock.work(self._device.profile.planning.seconds(self._streams(), len(strides)))
+        planning = self._device.profile.planning.seconds(self._streams(), len(strides))
         seconds = self._seconds(strides)
-        self._device.decodes(now=True)
-        self._clock.work(seconds)
-        self._device.decodes(now=False)
+        self._begins = self._clock.after(planning, lambda: self._device.decodes(now=True))
         self.busy_seconds, self.steps = self.busy_seconds + seconds, self.steps + 1
+        return planning + seconds
+
+    def step(self, strides: Sequence[StepInput[PagedTimes]]) -> list[Decoded | CosyserveError | None]:
+        """What the step that was begun with these has made: something audible of the right length."""
+        self._device.decodes(now=False)
+        self.ended()
         return [_sound(stride) for stride in strides]
+
+    def abandon(self) -> None:
+        """The step that runs has no end."""
+        self._begins()
+        self._device.decodes(now=False)
 
     def _seconds(self, strides: Sequence[StepInput[PagedTimes]]) -> float:
         profile = self._device.profile
