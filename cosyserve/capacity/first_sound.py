@@ -62,7 +62,9 @@ def llm_used(profile: EngineProfile, demand: Demand, streams: float, *, shared: 
     return streams * demand.requests * (_prompt(profile, demand) + _sentence(profile, demand, shared=shared))
 
 
-def engine_load(profile: EngineProfile, demand: Demand, streams: float, llm_streams: float, *, shared: bool) -> EngineLoad:
+def engine_load(
+    profile: EngineProfile, demand: Demand, streams: float, llm_streams: float, *, shared: bool
+) -> EngineLoad:
     """streams, llm_streams: of the token2wav and of its LLM. shared: on one GPU."""
     used = token2wav_used(profile, demand, streams, shared=shared)
     prompts = llm_streams * demand.requests * _prompt(profile, demand)

@@ -24,6 +24,14 @@ _PROMPT_CACHE_BYTES = 2 << 30
 _CREST = 1.64
 """Standard deviations of a number that is exceeded in 5 % of the time."""
 _LEAST_LIMIT, _LEAST_SLOTS = 8, 16
+_LEAST_PRESSURE = 0.1
+"""Of token2wav's target: with few streams open, one player that is about to run dry is a large
+share.
+"""
+_BEFORE_GAPS = 0.9
+"""Share of the streams of a token2wav at its largest load that it admits, so that a request is refused
+before players run dry.
+"""
 _MOST_STREAMS_OF_A_POD = 100_000
 
 
@@ -129,16 +137,19 @@ def _placed(profile: EngineProfile, demand: Demand, choices: Choices, placement:
     llm_streams = streams if shared else most_llm
     llm_pods = token2wav_pods if shared else math.ceil(demand.streams / llm_streams) + choices.spare
     gpus = token2wav_pods if shared else token2wav_pods + llm_pods
-    per_pod = load(math.ceil(demand.streams / needed))
-    full = load(streams)
-    crowd = max(math.ceil(streams / full.used * open_share(demand)), math.ceil(2 * full.open), _LEAST_LIMIT)
-    sentences = _sentences(demand, profile, llm_streams, shared=shared)
-    slots = min(profile.most_rows, 1 << max(math.ceil(4 * sentences) - 1, _LEAST_SLOTS - 1).bit_length())
+    per_pod, full = load(math.ceil(demand.streams / needed)), load(streams)
+    # With its spare pods a stage is less busy: what it is scaled by has to be at its target then.
+    usual = load(streams * needed / token2wav_pods)
+    crowd = max(
+        math.ceil(_BEFORE_GAPS * streams / full.used * open_share(demand)), math.ceil(2 * full.open), _LEAST_LIMIT
+    )
+    llm_usual = llm_streams * (llm_pods - choices.spare) / llm_pods
+    slots = _slots(profile, _sentences(demand, profile, llm_streams, shared=shared))
     engines = (
         StagePlan(
             "llm", llm_streams, llm_pods, 0 if shared else llm_pods, _ENGINE_CORES * llm_pods,
             "(running + waiting) / slots",
-            _share(sentences / slots, choices),
+            _share(_sentences(demand, profile, llm_usual, shared=shared) / slots, choices),
             {
                 "MAX_SEQUENCES": str(slots),
                 "MAX_WAITING": str(4 * slots),
@@ -148,7 +159,8 @@ def _placed(profile: EngineProfile, demand: Demand, choices: Choices, placement:
         StagePlan(
             "token2wav", streams, token2wav_pods, token2wav_pods, _ENGINE_CORES * token2wav_pods,
             "max(pages used, 1 - slack)",
-            _share(full.open * (demand.blocks + 1.0) / 2 / pages, choices),  # streams grow from none to all
+            # Streams grow from no page to all of theirs.
+            _share(usual.open * (demand.blocks + 1.0) / 2 / pages, choices, _LEAST_PRESSURE),
             {
                 "MAX_STREAMS": str(crowd),
                 "STATE_BYTES": str(pages * profile.block_bytes),
@@ -157,13 +169,15 @@ def _placed(profile: EngineProfile, demand: Demand, choices: Choices, placement:
         ),
     )  # fmt: skip
     # Requests at once that the engines can have: more would run dry, so they are refused.
-    at_once = crowd * token2wav_pods, full.open * needed
+    at_once = crowd * token2wav_pods, usual.open * token2wav_pods
     hosts = tuple(
         _host(name, seconds, demand, choices, at_once) for name, seconds in _host_seconds(profile, demand).items()
     )
     stages = (*hosts, *engines)
     cores = sum(one.cores for one in stages)
-    return Plan(demand, choices, placement, profile.name, stages, per_pod, pages, gpus, cores, _cost(gpus, cores, choices))
+    return Plan(
+        demand, choices, placement, profile.name, stages, per_pod, pages, gpus, cores, _cost(gpus, cores, choices)
+    )
 
 
 def _host_seconds(profile: EngineProfile, demand: Demand) -> dict[str, float]:
@@ -176,18 +190,17 @@ def _host_seconds(profile: EngineProfile, demand: Demand) -> dict[str, float]:
     }
 
 
-def _host(
-    name: str, seconds: float, demand: Demand, choices: Choices, at_once: tuple[float, float]
-) -> StagePlan:
+def _host(name: str, seconds: float, demand: Demand, choices: Choices, at_once: tuple[float, float]) -> StagePlan:
     """at_once: requests that the engines can have under way, and those that they have as planned."""
     streams = max(math.floor(choices.headroom / seconds), 1)
     needed = math.ceil(demand.streams / streams)
     pods = needed + choices.spare
-    threshold, metric, settings = choices.headroom, "processor, streams / limit", dict[str, str]()
+    threshold, metric, settings = choices.headroom * needed / pods, "processor, streams / limit", dict[str, str]()
     if name == "orchestrator":
         limit = max(math.ceil(at_once[0] / pods), _LEAST_LIMIT)
-        threshold, settings = _share(at_once[1] / needed / limit, choices), {"MAX_STREAMS": str(limit)}
-    return StagePlan(name, streams, pods, 0, _HOST_CORES * pods, metric, threshold, settings)
+        settings = {"MAX_STREAMS": str(limit)}
+        threshold = max(at_once[1] / pods / limit, threshold)
+    return StagePlan(name, streams, pods, 0, _HOST_CORES * pods, metric, _share(threshold, choices), settings)
 
 
 def _pages(profile: EngineProfile, demand: Demand, *, shared: bool) -> int:
@@ -209,7 +222,9 @@ def _kv_mebibytes(profile: EngineProfile, demand: Demand) -> int:
 
 
 def _most_of_llm(profile: EngineProfile, demand: Demand, choices: Choices, *, shared: bool) -> int:
-    return max(_most(lambda streams: engine_load(profile, demand, 0, streams, shared=shared).llm_used <= choices.headroom), 1)
+    return max(
+        _most(lambda streams: engine_load(profile, demand, 0, streams, shared=shared).llm_used <= choices.headroom), 1
+    )
 
 
 def _most(holds: Callable[[int], bool]) -> int:
@@ -223,15 +238,21 @@ def _most(holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _sentences(demand: Demand, profile: EngineProfile, streams: int, *, shared: bool) -> float:
+def _sentences(demand: Demand, profile: EngineProfile, streams: float, *, shared: bool) -> float:
     """That run or wait at an LLM: those whose prompt runs, and the rows of a step."""
     rows = engine_load(profile, demand, 0, streams, shared=shared).rows
     return rows + streams * demand.requests * profile.prefill * (profile.contention.decode if shared else 1.0)
 
 
-def _share(value: float, choices: Choices) -> float:
-    """A threshold: between a hundredth, below which chance alone scales, and the headroom."""
-    return round(min(max(value, 0.01), choices.headroom), 3)
+def _slots(profile: EngineProfile, sentences: float) -> int:
+    """Places of an LLM: four times as many as it needs, a power of two, which steps are made for."""
+    wanted = max(math.ceil(4 * sentences), _LEAST_SLOTS)
+    return min(profile.most_rows, 1 << (wanted - 1).bit_length())
+
+
+def _share(value: float, choices: Choices, least: float = 0.01) -> float:
+    """A target: at least so much, below which chance alone scales, and at most the headroom."""
+    return round(min(max(value, least), choices.headroom), 3)
 
 
 def _refuse(one: EngineLoad, demand: Demand, pages: int, placement: str) -> None:

@@ -213,4 +213,6 @@ class _Report:
             if others
             else (0.0, 0.0, 0.0)
         )
-        return HostCosts(*(mine / 1e3 if mine is not None else theirs for mine, theirs in zip(found, known, strict=True)))
+        return HostCosts(
+            *(mine / 1e3 if mine is not None else theirs for mine, theirs in zip(found, known, strict=True))
+        )

@@ -14,7 +14,11 @@ def as_text(plan: Plan) -> str:
         f"first sound of 95 % within {1000 * load.first_sound:.0f} ms (allowed: {1000 * demand.slo:g}); a token2wav works at "
         f"{load.used:.0%} of its largest steps, now of {load.blocks:.1f} blocks in {1000 * load.step:.0f} ms",
         f"GPUs {plan.placement}: "
-        + ("each serves an LLM and a token2wav" if plan.placement == "shared" else "one for each LLM and each token2wav"),
+        + (
+            "each serves an LLM and a token2wav"
+            if plan.placement == "shared"
+            else "one for each LLM and each token2wav"
+        ),
         "",
         "stage          streams a pod   pods   at most   GPUs   vCPU   scaled by                       target",
     ]
@@ -23,7 +27,10 @@ def as_text(plan: Plan) -> str:
         f"{one.threshold:>9g}"
         for one in plan.stages
     ]
-    lines += ["", f"{plan.gpus} GPUs, {plan.cores:g} vCPU{_costs(plan)}; spare pods of each stage: {plan.choices.spare}"]
+    lines += [
+        "",
+        f"{plan.gpus} GPUs, {plan.cores:g} vCPU{_costs(plan)}; spare pods of each stage: {plan.choices.spare}",
+    ]
     return "\n".join(lines)
 
 

@@ -52,7 +52,9 @@ def loss(text: str) -> tuple[float, str]:
     except ValueError:
         seconds = -1.0
     if not at or stage not in STAGES or not 0 <= seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no STAGE@MINUTE such as token2wav@5; stages: {', '.join(STAGES)}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no STAGE@MINUTE such as token2wav@5; stages: {', '.join(STAGES)}"
+        )
     return seconds, stage
 
 
@@ -129,7 +131,9 @@ def main(given: list[str] | None = None) -> int:
     fleet.drain()
     seen = figures(part, fleet, time.monotonic() - begun)
     if options.svg is not None:
-        title = f"{whole_plan.demand.streams} streams, of which {part.plan.demand.streams} are simulated, {profile.name}"
+        title = (
+            f"{whole_plan.demand.streams} streams, of which {part.plan.demand.streams} are simulated, {profile.name}"
+        )
         options.svg.write_text(svg(title, fleet.outcome.periods), encoding="utf-8")
     if options.json:
         print_json(seen)

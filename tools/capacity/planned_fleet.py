@@ -61,9 +61,7 @@ def layout(
         llm_waiting=int(settings["llm"]["MAX_WAITING"]),
         token2wav_streams=int(settings["token2wav"]["MAX_STREAMS"]),
         pages=planned.pages,
-        scaling={
-            one.stage: Scaling(threshold=one.threshold, least=1 + spare, most=one.most) for one in planned.stages
-        },
+        scaling={one.stage: Scaling(threshold=one.threshold, least=1 + spare, most=one.most) for one in planned.stages},
         failures=failures,
         start_seconds={
             one.stage: engine_start if one.stage in ("llm", "token2wav") else host_start for one in planned.stages

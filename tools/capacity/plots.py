@@ -42,7 +42,10 @@ def panels(periods: Sequence[Period]) -> list[Panel]:
             "requests in the period, and streams at its end",
             [Line("requests", [one.arrived for one in periods]), Line("streams", [one.streams for one in periods])],
         ),
-        Panel("pods that serve", [Line(name, [one.replicas.get(name, 0) for one in periods], steps=True) for name in STAGES]),
+        Panel(
+            "pods that serve",
+            [Line(name, [one.replicas.get(name, 0) for one in periods], steps=True) for name in STAGES],
+        ),
         Panel("players without a gap, %", [Line("gap-free", shares)], least=min(least - 1.0, 99.0)),
         Panel("first sound, ms", percentiles),
         Panel(

@@ -11,6 +11,11 @@ from cosyserve.capacity.report_file import default_profile, read_profile
 from cosyserve.commands.terminal.arguments import number, whole
 
 MOST_STREAMS = 10_000_000
+OPTIONS = (
+    "streams", "slo_ms", "report", "sentence_seconds", "prompt_tokens", "placement", "headroom", "spare", "gpu_price",
+    "cpu_price",
+)  # fmt: skip
+"""What `add_plan` adds, as attributes."""
 _MILLISECONDS = number("number of milliseconds from 1 to 60000", lambda value: 1 <= value <= 60_000)
 _SENTENCE = number("number of seconds from 1 to 60", lambda value: 1 <= value <= 60)
 _SHARE = number("share from 0.1 to 0.95", lambda value: 0.1 <= value <= 0.95)

@@ -47,15 +47,17 @@ class Autoscaler:
         self._clock.after(self._scaling.interval, self._look)
 
     def measured(self) -> float:
-        """The stage's metric now, an average over the pods that serve."""
+        """The stage's metric now, an average over the pods that serve, by the queries of the chart."""
         pods = self._stage.serving
         if not pods:
             return 0.0
-        if all(isinstance(pod, LlmPod) for pod in pods):
-            llms = [pod for pod in pods if isinstance(pod, LlmPod)]
+        llms = [pod for pod in pods if isinstance(pod, LlmPod)]
+        if llms:
             return sum(pod.engine.sentences for pod in llms) / sum(pod.slots for pod in llms)
-        if all(isinstance(pod, Token2wavPod) for pod in pods):
-            return max(pod.pressure() for pod in pods if isinstance(pod, Token2wavPod))
+        decoders = [pod for pod in pods if isinstance(pod, Token2wavPod)]
+        if decoders:
+            pages = sum(pod.pages_used for pod in decoders) / sum(pod.decoder.pool.count for pod in decoders)
+            return max(pages, sum(pod.about_to_run_dry() for pod in decoders) / len(decoders))
         return max(self._processor(pods), sum(pod.streams for pod in pods) / (self._limit * len(pods)))
 
     def _processor(self, pods: list[Pod]) -> float:

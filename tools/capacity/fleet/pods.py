@@ -147,14 +147,16 @@ class Token2wavPod(Pod):
         self.batcher.cancel(slot)
         self._driven.wake()
 
-    def pressure(self) -> float:
-        """What the stage is scaled by: the larger of the used share of its pages and the share of
-        playing streams whose player is about to run dry.
-        """
-        now, pool = self._clock.now(), self.decoder.pool
+    @property
+    def pages_used(self) -> int:
+        """Of the pool."""
+        return self.decoder.pool.count - self.decoder.pool.free
+
+    def about_to_run_dry(self) -> float:
+        """Share of the playing streams whose player has little left: one less the slack ratio."""
+        now = self._clock.now()
         playing = [slot.plays_until - now for slot in self.batcher._slots if slot.is_playing and not slot.is_decoded]
-        dry = sum(left < SOON_DRY_SECONDS for left in playing) / len(playing) if playing else 0.0
-        return max(1.0 - pool.free / pool.count, dry)
+        return sum(left < SOON_DRY_SECONDS for left in playing) / len(playing) if playing else 0.0
 
     def end(self) -> None:
         self._driven.stop()

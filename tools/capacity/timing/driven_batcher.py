@@ -15,7 +15,9 @@ from tools.capacity.timing.pod_clock import Parked, PodClock, StepTime
 class DrivenBatcher:
     """batcher: to open, feed and cancel streams at; `wake` has to be called behind each of these."""
 
-    def __init__(self, clock: PodClock, decoder: TimedPagedDecoder, limits: Limits, broke: Callable[[str], None]) -> None:
+    def __init__(
+        self, clock: PodClock, decoder: TimedPagedDecoder, limits: Limits, broke: Callable[[str], None]
+    ) -> None:
         self._clock, self._decoder, self._time = clock, decoder, StepTime(clock)
         self.batcher = Batcher({Profile.CONTINUOUS: decoder}, limits, broke, clock=self._time)
         self._busy = self._over = False

@@ -39,7 +39,9 @@ class PodClock(VirtualClock):
 
     def work(self, seconds: float) -> None:
         """No server works in this thread. Raises RuntimeError."""
-        raise RuntimeError(f"work of {seconds:g} s was asked for; servers here begin work and are called when it is done")
+        raise RuntimeError(
+            f"work of {seconds:g} s was asked for; servers here begin work and are called when it is done"
+        )
 
 
 class StepTime:
