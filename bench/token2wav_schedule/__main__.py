@@ -10,9 +10,9 @@ import argparse
 import itertools
 import sys
 
-from tools.capacity.timing.engines import Times
 from bench.token2wav_schedule.simulation import Outcome, Simulation, closed_loop, poisson
 from services.token2wav.inputs.request import MAX_TOKENS
+from tools.capacity.timing.engines import Times
 
 HEAD = (
     "arrivals  streams  tokens    requests  first sound p50    p95 ms  gap-free  longest stall  audio s/s  "

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tools.capacity.timing.clock import VirtualClock
-from tools.capacity.timing.engines import ModelledLlm
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from tools.capacity.timing.clock import VirtualClock
+from tools.capacity.timing.engines import ModelledLlm
 
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015

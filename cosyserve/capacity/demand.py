@@ -11,8 +11,8 @@ HELD_BACK_TOKENS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """streams: listeners at once, each of whom hears without a pause. slo: seconds within which 95 %
-    of the requests sound. sentence: seconds of each. prompt_tokens: of the voice, 25 a second.
+    """streams: listeners at once, each of whom hears without a pause. slo: seconds within which 95
+    % of the requests sound. sentence: seconds of each. prompt_tokens: of the voice, 25 a second.
     prompt_positions: of the LLM before the first token, text and voice.
     """
 

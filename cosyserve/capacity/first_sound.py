@@ -23,10 +23,10 @@ its parts takes 1.3 times as long in one of twenty cases (`python -m tools.capac
 their sum less.
 """
 SLACK = 0.8
-"""Seconds of sound that token2wav is ahead of the players of a crowd: its steps take what is urgent,
-and what else fits without making them longer, so most streams stay open until they near their end.
-It begins where engines are used to CROWD_FROM and is the rule from CROWD_FULL on; both from
-simulations of 32 to 320 streams, docs/capacity.md.
+"""Seconds of sound that token2wav is ahead of the players of a crowd: its steps take what is
+urgent, and what else fits without making them longer, so most streams stay open until they near
+their end. It begins where engines are used to CROWD_FROM and is the rule from CROWD_FULL on; both
+from simulations of 32 to 320 streams, docs/capacity.md.
 """
 CROWD_FROM, CROWD_FULL = 0.3, 0.6
 RARE = 0.05

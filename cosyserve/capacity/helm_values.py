@@ -1,4 +1,6 @@
-"""Values of `k8s/chart` for a plan, to be given to helm after those that name model, keys and claims."""
+"""Values of `k8s/chart` for a plan, to be given to helm after those that name model, keys and
+claims.
+"""
 
 from typing import Any
 

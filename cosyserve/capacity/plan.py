@@ -29,8 +29,8 @@ _LEAST_PRESSURE = 0.1
 share.
 """
 _BEFORE_GAPS = 0.9
-"""Share of the streams of a token2wav at its largest load that it admits, so that a request is refused
-before players run dry.
+"""Share of the streams of a token2wav at its largest load that it admits, so that a request is
+refused before players run dry.
 """
 _MOST_STREAMS_OF_A_POD = 100_000
 
@@ -54,8 +54,8 @@ class Choices:
 @dataclass(frozen=True)
 class StagePlan:
     """streams: that one pod serves at its threshold. pods: spare ones included. limit: streams that
-    a pod admits, None for the frontend, which has no limit. metric, threshold: of KEDA. settings: of
-    the service.
+    a pod admits, None for the frontend, which has no limit. metric, threshold: of KEDA. settings:
+    of the service.
     """
 
     stage: str
@@ -75,8 +75,8 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """load: of a token2wav at its share of the streams. pages: blocks of state that it keeps. gpus, cores: of all pods. cost: an hour, None
-    without a price.
+    """load: of a token2wav at its share of the streams. pages: blocks of state that it keeps. gpus,
+    cores: of all pods. cost: an hour, None without a price.
     """
 
     demand: Demand
@@ -191,7 +191,7 @@ def _host_seconds(profile: EngineProfile, demand: Demand) -> dict[str, float]:
 
 
 def _host(name: str, seconds: float, demand: Demand, choices: Choices, at_once: tuple[float, float]) -> StagePlan:
-    """at_once: requests that the engines can have under way, and those that they have as planned."""
+    """at_once: requests that the engines can have under way, and that they have as planned."""
     streams = max(math.floor(choices.headroom / seconds), 1)
     needed = math.ceil(demand.streams / streams)
     pods = needed + choices.spare
@@ -209,14 +209,14 @@ def _pages(profile: EngineProfile, demand: Demand, *, shared: bool) -> int:
     left = int((1.0 - _SCRATCH) * profile.memory) - profile.token2wav_bytes - llm - _PROMPT_CACHE_BYTES
     if left < math.ceil(demand.blocks + 0.5) * profile.block_bytes:
         raise Impossible(
-            f"{profile.memory / 1e9:.0f} GB of GPU memory leave {max(left, 0) / 1e9:.1f} GB for the state of streams; one "
-            f"of {demand.sentence:g} s takes {math.ceil(demand.blocks + 0.5) * profile.block_bytes / 1e9:.1f} GB"
+            f"{profile.memory / 1e9:.0f} GB of GPU memory leave {max(left, 0) / 1e9:.1f} GB for the state of streams; "
+            f"one of {demand.sentence:g} s takes {math.ceil(demand.blocks + 0.5) * profile.block_bytes / 1e9:.1f} GB"
         )
     return left // profile.block_bytes
 
 
 def _kv_mebibytes(profile: EngineProfile, demand: Demand) -> int:
-    """For keys and values of as many sentences as a step has rows, each as long as three of them."""
+    """For keys and values of as many sentences as a step has rows, each three times as long."""
     positions = demand.prompt_positions + 3 * demand.tokens
     return math.ceil(profile.most_rows * positions * profile.row_bytes / (1 << 20))
 
@@ -245,7 +245,7 @@ def _sentences(demand: Demand, profile: EngineProfile, streams: float, *, shared
 
 
 def _slots(profile: EngineProfile, sentences: float) -> int:
-    """Places of an LLM: four times as many as it needs, a power of two, which steps are made for."""
+    """Places of an LLM: four times as many as it needs, a power of two as its steps are."""
     wanted = max(math.ceil(4 * sentences), _LEAST_SLOTS)
     return min(profile.most_rows, 1 << (wanted - 1).bit_length())
 
@@ -259,8 +259,8 @@ def _refuse(one: EngineLoad, demand: Demand, pages: int, placement: str) -> None
     """Raises Impossible with the reason why not even one stream fits."""
     if one.first_sound > demand.slo:
         raise Impossible(
-            f"--slo-ms is {1000 * demand.slo:.0f}, and even a single stream sounds after {1000 * one.first_sound:.0f} ms "
-            f"(95th percentile, GPUs {placement}); allowed is what is above that"
+            f"--slo-ms is {1000 * demand.slo:.0f}, and even a single stream sounds after "
+            f"{1000 * one.first_sound:.0f} ms (95th percentile, GPUs {placement}); allowed is what is above that"
         )
     raise Impossible(
         f"a sentence of {demand.sentence:g} s takes {demand.blocks + 0.5:.0f} blocks of state, of which the GPU holds "

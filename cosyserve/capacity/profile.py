@@ -26,8 +26,8 @@ class HostCosts:
 
 @dataclass(frozen=True)
 class Planning:
-    """Seconds that token2wav's scheduler takes between two steps, while its GPU waits: of each step,
-    of each open stream, and of each stream in the step.
+    """Seconds that token2wav's scheduler takes between two steps, while its GPU waits: of each
+    step, of each open stream, and of each stream in the step.
     """
 
     step: float
@@ -62,9 +62,10 @@ class EngineProfile:
     decode: a step of the LLM by its rows. prefill: a chunk of prompts. flow: a pass of token2wav by
     its blocks and by the blocks of a stream up to the computed one. recompute: a stream of so many
     blocks without kept state. vocoder: by windows. host: what a step of token2wav takes besides the
-    device, by its blocks; between the measured numbers along a straight line. block_bytes: state of a block. memory: bytes of the GPU. llm_bytes, token2wav_bytes:
-    what each engine takes without streams. row_bytes: keys and values of a position of the LLM.
-    sources: where each part comes from.
+    device, by its blocks; between the measured numbers along a straight line. block_bytes: state of
+    a block. memory: bytes of the GPU. llm_bytes, token2wav_bytes: what each engine takes without
+    streams. row_bytes: keys and values of a position of the LLM. sources: where each part comes
+    from.
     """
 
     name: str
@@ -99,8 +100,8 @@ class EngineProfile:
         return max(blocks for blocks, _ in self.flow)
 
     def flow_pass(self, blocks: int, behind: float) -> float:
-        """A pass of `blocks` blocks whose streams have `behind` blocks each on average, the computed
-        one included; between the measured lengths along a straight line.
+        """A pass of `blocks` blocks whose streams have `behind` blocks each on average, the
+        computed one included; between the measured lengths along a straight line.
         """
         sizes = {size: None for size, _ in self.flow}
         size = _bucket(sizes, blocks)

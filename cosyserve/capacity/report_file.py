@@ -1,4 +1,4 @@
-"""Reads the report of `make bench-gpu`, or the profile that comes along, which has the same form."""
+"""Reads the report of `make bench-gpu`, or the profile that comes along, of the same form."""
 
 import json
 import math

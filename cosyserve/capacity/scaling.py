@@ -13,7 +13,8 @@ TOLERANCE = 0.1
 class Scaling:
     """threshold: of the metric at which a pod is as busy as planned. least, most: pods. interval:
     seconds between two looks; the metric is as old as the last one. cooldown: seconds for which a
-    larger number that was wanted before stays. lowered: seconds between two pods that are taken away.
+    larger number that was wanted before stays. lowered: seconds between two pods that are taken
+    away.
     """
 
     threshold: float

@@ -9,10 +9,11 @@ def as_text(plan: Plan) -> str:
     """Several lines."""
     demand, load = plan.demand, plan.load
     lines = [
-        f"{demand.streams} streams, sentences of {demand.sentence:g} s, {demand.streams * demand.requests:.1f} requests a "
-        f"second; engines as on {plan.profile}",
-        f"first sound of 95 % within {1000 * load.first_sound:.0f} ms (allowed: {1000 * demand.slo:g}); a token2wav works at "
-        f"{load.used:.0%} of its largest steps, now of {load.blocks:.1f} blocks in {1000 * load.step:.0f} ms",
+        f"{demand.streams} streams, sentences of {demand.sentence:g} s, {demand.streams * demand.requests:.1f} "
+        f"requests a second; engines as on {plan.profile}",
+        f"first sound of 95 % within {1000 * load.first_sound:.0f} ms (allowed: {1000 * demand.slo:g}) without the "
+        f"spare pods; a token2wav is then used to {load.used:.0%}, in steps of {load.blocks:.1f} blocks and "
+        f"{1000 * load.step:.0f} ms",
         f"GPUs {plan.placement}: "
         + (
             "each serves an LLM and a token2wav"
@@ -23,8 +24,8 @@ def as_text(plan: Plan) -> str:
         "stage          streams a pod   pods   at most   GPUs   vCPU   scaled by                       target",
     ]
     lines += [
-        f"{one.stage:<14} {one.streams:>13} {one.pods:>6} {one.most:>9} {one.gpus:>6} {one.cores:>6g}   {one.metric:<28} "
-        f"{one.threshold:>9g}"
+        f"{one.stage:<14} {one.streams:>13} {one.pods:>6} {one.most:>9} {one.gpus:>6} {one.cores:>6g}   "
+        f"{one.metric:<28} {one.threshold:>9g}"
         for one in plan.stages
     ]
     lines += [
@@ -59,8 +60,9 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         },
         "stages": [
             {
-                "stage": one.stage, "streams_a_pod": one.streams, "pods": one.pods, "most_pods": one.most, "gpus": one.gpus,
-                "cores": one.cores, "metric": one.metric, "target": one.threshold, "settings": one.settings,
+                "stage": one.stage, "streams_a_pod": one.streams, "pods": one.pods, "most_pods": one.most,
+                "gpus": one.gpus, "cores": one.cores, "metric": one.metric, "target": one.threshold,
+                "settings": one.settings,
             }
             for one in plan.stages
         ],

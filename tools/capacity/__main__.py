@@ -1,10 +1,10 @@
 """Does a plan hold? `python -m tools.capacity --streams N --slo-ms M [--minutes 10] [--svg FILE]`
 
-The pods of the plan under Poisson arrivals on a virtual clock, with the scheduling code that serves:
-admission, wait estimate, the scheduler of the LLM, batcher and pages of token2wav; engines take
-what the report says. Pods are scaled by KEDA's rule, with old metrics and pods that take their time
-to start, and are lost. Ends with status 1 if fewer than 99 % of the players were without a gap,
-a request failed, or the first sound missed the limit.
+The pods of the plan under Poisson arrivals on a virtual clock, with the scheduling code that
+serves: admission, wait estimate, the scheduler of the LLM, batcher and pages of token2wav; engines
+take what the report says. Pods are scaled by KEDA's rule, with old metrics and pods that take their
+time to start, and are lost. Ends with status 1 if fewer than 99 % of the players were without a
+gap, a request failed, or the first sound missed the limit.
 """
 
 import argparse

@@ -10,7 +10,6 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from cosyserve.capacity.profile import EngineProfile
@@ -29,9 +28,8 @@ STOP_BELOW = 0.95
 _ALL_ADMITTED = 1 << 14
 _STARTING = 3.0
 """Seconds until as many listen as are asked for; they are not counted."""
-_RETRY_PAGES = 10 * (1 << 30)
-"""Bytes of the pool as COSYSERVE_TOKEN2WAV_STATE_BYTES and _PROMPT_CACHE_BYTES have it by default."""
 _STATE_BYTES = 8 << 30
+"""As COSYSERVE_TOKEN2WAV_STATE_BYTES by default."""
 
 
 def one_gpu(profile: EngineProfile) -> FleetLayout:
@@ -78,8 +76,9 @@ def most(found: Sequence[tuple[int, float]], share: float) -> int:
 
 
 def as_they_are(profile: EngineProfile, decoders: int, state_bytes: int = _STATE_BYTES) -> FleetLayout:
-    """The settings of the services by default: 16 requests, 8 GiB of pages, each stream with room for
-    ten seconds. One LLM, on the first of so many GPUs."""
+    """The settings of the services by default: 16 requests, 8 GiB of pages, each stream with room
+    for ten seconds. One LLM, on the first of so many GPUs.
+    """
     return FleetLayout(
         replicas={**dict.fromkeys(STAGES, 1), "token2wav": decoders},
         shared=True,
@@ -93,10 +92,10 @@ def as_they_are(profile: EngineProfile, decoders: int, state_bytes: int = _STATE
 
 
 def audio_a_second(profile: EngineProfile, callers: int, decoders: int, seed: int = 1, seconds: float = 15.0) -> float:
-    """Seconds of sound in a second that so many callers get who ask again at once, or when a refusal
-    says so.
+    """Seconds of sound in a second that so many callers get who ask again at once, or when a
+    refusal says so.
     """
-    fleet = Fleet(profile, as_they_are(profile, decoders), replace(Speech()), seed)
+    fleet = Fleet(profile, as_they_are(profile, decoders), Speech(), seed)
     fleet.outcome.counted_from = _STARTING
     closed_loop(fleet, callers, seconds + _STARTING)
     fleet.run(seconds + _STARTING)
@@ -143,9 +142,8 @@ def main(given: list[str] | None = None) -> int:
         print(f"most listeners without a gap, {what}: {statistics.median(found):g} ({min(found)} to {max(found)})")
     for callers in (64, 128):
         one, two = (audio_a_second(profile, callers, decoders) for decoders in (1, 2))
-        print(
-            f"{callers} callers, settings as they are: {one:.0f} audio s/s, with a second GPU {two:.0f}, {two / one:.2f} times"
-        )
+        times = f"with a second GPU {two:.0f}, {two / one:.2f} times"
+        print(f"{callers} callers, settings as they are: {one:.0f} audio s/s, {times}")
     return 0
 
 

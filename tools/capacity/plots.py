@@ -1,5 +1,5 @@
-"""A run as an SVG: load, pods, players without a gap, first sound, refusals over time. Written here,
-since what plots elsewhere is not installed where the services are.
+"""A run as an SVG: load, pods, players without a gap, first sound, refusals over time. Written
+here, since what plots elsewhere is not installed where the services are.
 """
 
 from collections.abc import Sequence

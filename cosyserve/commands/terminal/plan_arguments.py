@@ -74,7 +74,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def planned(arguments: argparse.Namespace) -> tuple[EngineProfile, Plan]:
-    """Raises SettingsError for a report that cannot be used, and for what no number of pods holds."""
+    """Raises SettingsError for a report that cannot be used, and for what no pods can hold."""
     profile = read_profile(arguments.report) if arguments.report else default_profile()
     demand = Demand(
         streams=arguments.streams,

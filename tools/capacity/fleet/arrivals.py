@@ -13,7 +13,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def share_at(curve: Curve, seconds: float) -> float:
-    """The share of the load at a moment; before the first point as there, after the last one too."""
+    """The share of the load at a moment; before the first point and after the last as there."""
     before = curve[0]
     for point in curve:
         if point[0] > seconds:

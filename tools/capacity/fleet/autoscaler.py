@@ -12,7 +12,7 @@ from tools.capacity.timing.pod_clock import PodClock
 
 
 class Autoscaler:
-    """Of one stage. together: another stage whose pods share the GPUs of this one, and follow it."""
+    """Of one stage. together: another stage whose pods share its GPUs and follow it."""
 
     def __init__(
         self, stage: Stage[Pod], scaling: Scaling, clock: PodClock, streams_limit: int, together: Stage[Pod] | None
@@ -47,7 +47,7 @@ class Autoscaler:
         self._clock.after(self._scaling.interval, self._look)
 
     def measured(self) -> float:
-        """The stage's metric now, an average over the pods that serve, by the queries of the chart."""
+        """The stage's metric now, an average over its serving pods, by the queries of the chart."""
         pods = self._stage.serving
         if not pods:
             return 0.0

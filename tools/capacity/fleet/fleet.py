@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from cosyserve.capacity.profile import EngineProfile
@@ -56,7 +57,7 @@ class Fleet:
             if not (layout.shared and name == "llm")
         }
         for at, stage in layout.failures:
-            self.clock.after(at, self.stages[stage].lose)
+            self.clock.after(at, partial(self._lose, stage))
         self.active: dict[Request, None] = {}
         self.clock.after(period, lambda: self._look(period))
 
@@ -82,6 +83,9 @@ class Fleet:
             for pod in self.token2wav.serving
             if (load := pod.batcher.load.now) is not None
         ]
+
+    def _lose(self, stage: str) -> None:
+        self.stages[stage].lose()
 
     def released(self, pod: Pod) -> None:
         """A piece of work of the pod is over."""

@@ -34,8 +34,8 @@ class User(Protocol):
 
 
 class Pod:
-    """serving: whether it may get new work. draining: it ends with its last piece of work. users: what
-    it works for, in the order in which it came.
+    """serving: whether it may get new work. draining: it ends with its last piece of work. users:
+    what it works for, in the order in which it came.
     """
 
     def __init__(self, stage: str, number: int) -> None:

@@ -1,5 +1,5 @@
-"""The GPU on which engines work: whether another one works on it now, and how much longer that makes
-a piece of work.
+"""The GPU on which engines work: whether another one works on it now, and how much longer that
+makes a piece of work.
 """
 
 import random

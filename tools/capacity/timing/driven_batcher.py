@@ -1,19 +1,21 @@
-"""The batcher that serves, driven by events of a virtual clock in place of a thread: it plans a step,
-which takes its time, and is then settled.
+"""The batcher that serves, driven by events of a virtual clock in place of a thread: it plans a
+step, which takes its time, and is then settled.
 """
 
 from collections.abc import Callable
+from typing import cast
 
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.next_step import ScheduledWork
-from tools.capacity.timing.paged_decoder import TimedPagedDecoder
+from tools.capacity.timing.paged_decoder import PagedTimes, TimedPagedDecoder
 from tools.capacity.timing.pod_clock import Parked, PodClock, StepTime
 
 
 class DrivenBatcher:
-    """batcher: to open, feed and cancel streams at; `wake` has to be called behind each of these."""
+    """batcher: to open, feed and cancel streams; `wake` has to be called after each of these."""
 
     def __init__(
         self, clock: PodClock, decoder: TimedPagedDecoder, limits: Limits, broke: Callable[[str], None]
@@ -39,7 +41,10 @@ class DrivenBatcher:
             self._over = True
             return
         self._busy = True
-        began, seconds = self._clock.now(), self._decoder.begin([work.step_input for work in works])
+        began, seconds = (
+            self._clock.now(),
+            self._decoder.begin([cast("StepInput[PagedTimes]", work.step_input) for work in works]),
+        )
         self._clock.after(seconds, lambda: self._settle(works, began))
 
     def _settle(self, works: list[ScheduledWork], began: float) -> None:

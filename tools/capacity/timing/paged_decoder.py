@@ -116,7 +116,7 @@ class TimedPagedDecoder:
         return planning + seconds
 
     def step(self, strides: Sequence[StepInput[PagedTimes]]) -> list[Decoded | CosyserveError | None]:
-        """What the step that was begun with these has made: something audible of the right length."""
+        """What the step begun with these has made: something audible of the right length."""
         self._device.decodes(now=False)
         self.ended()
         return [_sound(stride) for stride in strides]

@@ -1,5 +1,5 @@
-"""A virtual clock for many servers that come and go, all in one thread: what would wait is left, and
-called again when something has changed.
+"""A virtual clock for many servers that come and go, all in one thread: what would wait is left,
+and called again when something has changed.
 """
 
 import threading
@@ -9,8 +9,8 @@ from tools.capacity.timing.clock import VirtualClock
 
 
 class Parked(Exception):
-    """A server has nothing to do. seconds: until it wants to look again if nothing happens, None for
-    ever.
+    """A server has nothing to do. seconds: until it wants to look again if nothing happens, None
+    for ever.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -19,8 +19,8 @@ class Parked(Exception):
 
 
 class PodClock(VirtualClock):
-    """A `services.token2wav.scheduling.measurements.Clock`. Events of one moment follow each other in
-    the order in which they were asked for, so a run can be repeated.
+    """A `services.token2wav.scheduling.measurements.Clock`. Events of one moment follow each other
+    in the order in which they were asked for, so a run can be repeated.
     """
 
     def __init__(self) -> None:
