@@ -68,7 +68,8 @@ def svg(title: str, periods: Sequence[Period]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height + 10}" '
         'font-family="sans-serif" font-size="11">',
-        f'<rect width="100%" height="100%" fill="#ffffff"/><text x="{LEFT}" y="16" font-size="13">{escape(title)}</text>',
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        f'<text x="{LEFT}" y="16" font-size="13">{escape(title)}</text>',
     ]
     for at, panel in enumerate(drawn):
         parts += _panel(panel, TOP + at * (HEIGHT + BELOW), [one.at - periods[0].at for one in periods])

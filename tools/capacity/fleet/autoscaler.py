@@ -20,7 +20,7 @@ class Autoscaler:
         self._stage, self._scaling, self._clock, self._limit = stage, scaling, clock, streams_limit
         self._together = together
         self._lowered_at = -math.inf
-        self._value = 0.0
+        self._value: float | None = None
         """As of the latest scrape."""
         self._wanted: deque[tuple[float, int]] = deque()
         self._busy: dict[Pod, float] = {}
@@ -29,7 +29,7 @@ class Autoscaler:
     def _look(self) -> None:
         """Act on what was scraped last, then scrape: so every number is an interval old."""
         now, pods = self._clock.now(), len(self._stage.serving)
-        if pods and self._value:
+        if pods and self._value is not None:
             self._wanted.append((now, wanted(pods, self._value, self._scaling)))
             while self._wanted[0][0] < now - self._scaling.cooldown:
                 self._wanted.popleft()

@@ -56,10 +56,14 @@ class Request:
         """Tokens that the orchestrator has."""
         self._heard = 0
         """Samples that the orchestrator has."""
+        self._made_samples = self._start_sample = 0
+        """Samples that the present token2wav has made, and those before which it need send none."""
         self._attempt = 0
-        """Messages of an earlier attempt are ignored."""
+        """What was planned for an earlier attempt does not happen."""
         self._source: object = None
         """The call of an LLM whose tokens count."""
+        self._sound: object = None
+        """The call of a token2wav whose sound counts."""
         self._over_at: float | None = None
 
     def begin(self) -> None:
@@ -71,7 +75,7 @@ class Request:
         try:
             self._place.enter_context(self._orchestrator.admission.admit(TEXT, BYTES_PER_TOKEN * self._tokens))
         except Overloaded as refusal:
-            self._end(REFUSED, refusal.retry_after or 1.0)
+            self._end(FAILED if self._heard else REFUSED, refusal.retry_after or 1.0)
             return
         self._use(self._gateway)
         self._use(self._orchestrator)
@@ -82,26 +86,28 @@ class Request:
         if self._over_at is not None:
             return
         self._fleet.outcome.resumed += 1
-        attempt = self._attempt = self._attempt + 1
         if pod in (self._gateway, self._orchestrator):
-            then = self._resume
+            self._attempt += 1
+            self._leave_stages()
+            self._later(NOTICED_SECONDS, self._resume)
         elif pod is self._token2wav:
-            self._token2wav = self._slot = None
-            then = self._open
+            self._token2wav = self._slot = self._sound = None
+            self._later(NOTICED_SECONDS, self._open)
         elif pod is self._llm:
             self._llm = self._writing = self._source = None
-            then = self._write
-        else:
+            self._later(NOTICED_SECONDS, self._write)
+        elif pod is self._frontend:
             self._frontend = None
-            then = self._read
-        self._clock.after(NOTICED_SECONDS, lambda: then() if attempt == self._attempt else None)
+            self._attempt += 1
+            self._later(NOTICED_SECONDS, self._read)
 
     def _resume(self) -> None:
         """The caller asks again for what it has not heard."""
-        self._attempt += 1
-        self._leave_stages()
         self._place.close()
-        self._made, self._source = 0, None
+        for pod in (self._gateway, self._orchestrator):
+            if pod is not None:
+                self._release(pod)
+        self._made = 0
         self.begin()
 
     def _read(self) -> None:
@@ -165,14 +171,13 @@ class Request:
     def _open(self) -> None:
         """token2wav takes the sentence, and the tokens that there are."""
         declined = set[Pod]()
-        attempt, sentence = self._attempt, Sentence(
-            self._fleet.voice,
-            start_sample=self._heard,
-            caller_streams=self._orchestrator.streams if self._orchestrator is not None else 0,
-        )  # fmt: skip
+        self._made_samples, self._start_sample = 0, self._heard
+        source = self._sound = object()
+        caller_streams = self._orchestrator.streams if self._orchestrator is not None else 0
+        sentence = Sentence(self._fleet.voice, start_sample=self._heard, caller_streams=caller_streams)
         while (pod := self._fleet.token2wav.pick(declined)) is not None:
             try:
-                self._slot = pod.open(sentence, lambda arrival, pod=pod: self._made_sound(attempt, pod, arrival))  # type: ignore[misc]
+                self._slot = pod.open(sentence, lambda arrival, pod=pod: self._made_sound(source, pod, arrival))  # type: ignore[misc]
             except Overloaded as refusal:
                 declined.add(pod)
                 last = refusal
@@ -186,20 +191,22 @@ class Request:
         else:
             self._again(self._open)
 
-    def _made_sound(self, attempt: int, pod: Token2wavPod, arrival: HopAudio | Exception) -> None:
+    def _made_sound(self, source: object, pod: Token2wavPod, arrival: HopAudio | Exception) -> None:
         if isinstance(arrival, Exception):
             if not pod.gone and not isinstance(arrival, CosyserveError):
                 raise arrival
             return
-        slot, new = self._slot, arrival.samples.size
+        slot, begins = self._slot, self._made_samples
+        self._made_samples += arrival.samples.size
+        # What the orchestrator has is computed again and not sent, as `services.token2wav.stream` does.
+        new = max(self._made_samples - max(begins, self._start_sample), 0)
         if slot is not None:
             self._clock.after(WAY_SECONDS / 3, lambda: pod.taken(slot))
-        # What the caller already has is not sent again.
-        self._clock.after(2 * WAY_SECONDS, lambda: self._arrived(attempt, new, last=arrival.last))
+        self._clock.after(2 * WAY_SECONDS, lambda: self._arrived(source, new, last=arrival.last))
 
-    def _arrived(self, attempt: int, samples: int, *, last: bool) -> None:
+    def _arrived(self, source: object, samples: int, *, last: bool) -> None:
         """At the orchestrator, which sends it on."""
-        if attempt != self._attempt or self._orchestrator is None or self._gateway is None:
+        if source is not self._sound or self._orchestrator is None or self._gateway is None:
             return
         seconds = samples / SAMPLE_RATE
         hosts, fleet = self._fleet.profile.hosts, self._fleet
@@ -245,6 +252,7 @@ class Request:
             if pod is not None:
                 self._release(pod)
         self._frontend = self._llm = self._token2wav = self._writing = self._slot = None
+        self._source = self._sound = None
 
     def _end(self, how: str, again: float = 0.0) -> None:
         self._over_at = self._clock.now()
