@@ -33,8 +33,9 @@ _STATE_BYTES = 8 << 30
 
 
 def one_gpu(profile: EngineProfile) -> FleetLayout:
-    """As `bench.gpu.parts`: both engines on a GPU, nobody is refused, 65 % of its memory for pages.
-    The client of the bench is one process, as the gateway here is."""
+    """As `bench.gpu.parts`: both engines on a GPU, no request is refused, 65 % of its memory for
+    pages. The client of the bench is one process, as the gateway here is.
+    """
     return FleetLayout(
         replicas=dict.fromkeys(STAGES, 1),
         shared=True,

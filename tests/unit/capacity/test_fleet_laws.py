@@ -1,5 +1,5 @@
-"""What must hold of every simulated run: no request is lost, the same chance gives the same run, more
-pods never serve fewer, and what is lost goes on elsewhere.
+"""What must hold of every simulated run: no request is lost, the same chance gives the same run,
+more pods never serve fewer, and what is lost goes on elsewhere.
 """
 
 from collections.abc import Callable
@@ -126,6 +126,15 @@ def test_load_scales_up_and_a_lack_of_it_down() -> None:
     assert accounts(fleet)
 
 
+def test_pods_that_were_there_at_the_start_stay_for_the_cooldown() -> None:
+    """One interval without load is no reason to take them away."""
+    scaling = {"frontend": Scaling(threshold=0.5, least=1, most=4, interval=1.0, cooldown=5.0, lowered=1.0)}
+    fleet = ran(replace(TWO, scaling=scaling), chance(5), seconds=4.0, drain=False)
+    assert len(fleet.frontend.serving) == 2
+    fleet.run(6.0)
+    assert len(fleet.frontend.serving) == 1
+
+
 def test_a_pod_that_drains_ends_with_its_last_stream() -> None:
     fleet = Fleet(PROFILE, TWO, Speech())
     fleet.ask()
@@ -156,5 +165,5 @@ def test_a_curve_is_straight_between_its_points() -> None:
     ],
 )
 def test_a_layout_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="llm|vocoder|no pod of"):
+    with pytest.raises(ValueError, match=r"llm|vocoder|no pod of"):
         FleetLayout(**wrong)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """What a GPU measured lies within 15 % of what is simulated from its step times.
 
-Measured on one H200 at commit bd1c690: 304 listeners at once without a gap, sentences of three
-seconds. On two H100, with a second GPU for token2wav: 91 -> 185 audio seconds a second at 64 callers,
-80 -> 181 at 128 (docs/measurements.md).
+Measured on one H200 at commit bd1c690: 304 listeners at once without a gap, sentences of
+three seconds. On two H100, with a second GPU for token2wav: 91 -> 185 audio seconds a second at 64
+callers, 80 -> 181 at 128 (docs/measurements.md).
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""`python -m tools.capacity`: a plan run, a share of a large one, what is drawn and what is refused."""
+"""`python -m tools.capacity`: a plan run, a share of a large one, what is drawn and refused."""
 
 import json
 import xml.etree.ElementTree as ET

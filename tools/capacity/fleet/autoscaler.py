@@ -29,6 +29,9 @@ class Autoscaler:
     def _look(self) -> None:
         """Act on what was scraped last, then scrape: so every number is an interval old."""
         now, pods = self._clock.now(), len(self._stage.serving)
+        if not self._wanted:
+            # As Kubernetes: what there is when it looks first counts as wanted.
+            self._wanted.append((now, self._stage.live))
         if pods and self._value is not None:
             self._wanted.append((now, wanted(pods, self._value, self._scaling)))
             while self._wanted[0][0] < now - self._scaling.cooldown:

@@ -49,7 +49,7 @@ class Pod:
         return len(self.users)
 
     def end(self) -> None:
-        """The process is over; what it worked for is told."""
+        """The process is over; its users learn of it."""
         self.serving, self.gone = False, True
         users, self.users = list(self.users), {}
         for user in users:
@@ -73,7 +73,7 @@ class HostPod(Pod):
 
 
 class OrchestratorPod(HostPod):
-    """With the admission that serves. loads: asks the engines what they measure."""
+    """With the admission that serves. loads: what the engines measure."""
 
     def __init__(
         self, number: int, clock: PodClock, layout: FleetLayout, loads: "Callable[[], Sequence[StageLoad]]"

@@ -4,19 +4,22 @@ what happens when one of them is lost.
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from random import Random
+from typing import Protocol, TypeVar
 
+from cosyserve.capacity.profile import EngineProfile
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.load_control.wait_estimate import TEXT
-from services.token2wav.inputs.request import Sentence
+from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from tools.capacity.fleet.layout import FleetLayout, Speech
+from tools.capacity.fleet.outcome import Outcome
 from tools.capacity.fleet.pods import HostPod, LlmPod, OrchestratorPod, Pod, Token2wavPod
+from tools.capacity.fleet.stage import Stage
+from tools.capacity.timing.pod_clock import PodClock
 from tools.capacity.timing.timed_llm import Writing
-
-if TYPE_CHECKING:
-    from tools.capacity.fleet.fleet import Fleet
 
 WAY_SECONDS = 0.0015
 """Of a message from one process to the next."""
@@ -37,10 +40,30 @@ Over = Callable[["Request", str, float], None]
 """Gets how it ended, and after how many seconds it should be asked again if it was refused."""
 
 
+class Surroundings(Protocol):
+    """What a request finds: stages with their pods, and what they take."""
+
+    clock: PodClock
+    dice: Random
+    outcome: Outcome
+    profile: EngineProfile
+    layout: FleetLayout
+    speech: Speech
+    voice: Voice
+    gateway: Stage[HostPod]
+    orchestrator: Stage[OrchestratorPod]
+    frontend: Stage[HostPod]
+    llm: Stage[LlmPod]
+    token2wav: Stage[Token2wavPod]
+
+    def released(self, pod: Pod) -> None:
+        """A piece of work of the pod is over."""
+
+
 class Request:
     """tokens: of its sentence. over: called once, when it was served, refused or has failed."""
 
-    def __init__(self, fleet: "Fleet", tokens: int, over: Over) -> None:
+    def __init__(self, fleet: Surroundings, tokens: int, over: Over) -> None:
         self._fleet, self._clock, self._tokens, self._over = fleet, fleet.clock, tokens, over
         self.asked, self.player = self._clock.now(), Player(fleet.speech.buffer_seconds)
         self._place = contextlib.ExitStack()
@@ -198,7 +221,7 @@ class Request:
             return
         slot, begins = self._slot, self._made_samples
         self._made_samples += arrival.samples.size
-        # What the orchestrator has is computed again and not sent, as `services.token2wav.stream` does.
+        # What the orchestrator has is computed again and not sent, as the service's stream does.
         new = max(self._made_samples - max(begins, self._start_sample), 0)
         if slot is not None:
             self._clock.after(WAY_SECONDS / 3, lambda: pod.taken(slot))

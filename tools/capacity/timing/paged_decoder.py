@@ -19,7 +19,7 @@ from tools.capacity.timing.engines import HELD_BACK
 from tools.capacity.timing.pod_clock import PodClock
 
 _SOUND = np.full(SAMPLES_PER_TOKEN * CHUNK_TOKENS * BLOCKS_AT_ONCE, 0.1, np.float32)
-"""Something audible; results are parts of it, and nobody writes into them."""
+"""Something audible; results are parts of it, which are only read."""
 
 
 @dataclass(eq=False)

@@ -46,7 +46,7 @@ class PodClock(VirtualClock):
 
 class StepTime:
     """The clock of one batcher: while a step is settled that began earlier, the first look at the
-    clock tells when it began.
+    clock gives when it began.
     """
 
     def __init__(self, clock: PodClock) -> None:

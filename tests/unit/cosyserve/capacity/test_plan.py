@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -43,7 +44,7 @@ def test_token2wav_is_used_by_blocks() -> None:
 def test_more_streams_wait_longer_and_open_more() -> None:
     loads = [engine_load(PROFILE, MANY, streams, streams, shared=True) for streams in range(1, 290, 8)]
     sounds = [one.first_sound for one in loads]
-    assert all(before <= after + 0.003 for before, after in zip(sounds, sounds[1:], strict=False))
+    assert all(before <= after + 0.003 for before, after in pairwise(sounds))
     assert math.isinf(engine_load(PROFILE, MANY, 500, 500, shared=True).first_sound)
 
 
