@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from cosyserve.capacity.profile import EngineProfile
-from cosyserve.errors import CosyserveError, Overloaded
+from cosyserve.errors import Overloaded
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.load_control.wait_estimate import TEXT
@@ -216,9 +216,9 @@ class Request:
 
     def _made_sound(self, source: object, pod: Token2wavPod, arrival: HopAudio | Exception) -> None:
         if isinstance(arrival, Exception):
-            if not pod.gone and not isinstance(arrival, CosyserveError):
-                raise arrival
-            return
+            if pod.gone:
+                return
+            raise arrival  # engines that only take time do not fail
         slot, begins = self._slot, self._made_samples
         self._made_samples += arrival.samples.size
         # What the orchestrator has is computed again and not sent, as the service's stream does.
