@@ -167,3 +167,13 @@ def test_a_curve_is_straight_between_its_points() -> None:
 def test_a_layout_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"llm|vocoder|no pod of"):
         FleetLayout(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_busy_core_scales_whatever_else_looks() -> None:
+    """The gateway's core is used by half at 150 streams; what is noted for the plot changes nothing."""
+    scaling = {"gateway": Scaling(threshold=0.25, least=1, most=4, interval=4.0)}
+    fleet = Fleet(PROFILE, replace(ONE, scaling=scaling), Speech(), period=0.5)
+    by_chance(fleet, 150, 20.0)
+    fleet.run(13.0)
+    assert 0.4 < fleet.scalers["gateway"].value * len(fleet.gateway.serving) < 0.75
+    assert len(fleet.gateway.serving) in (2, 3)

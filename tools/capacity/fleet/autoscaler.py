@@ -46,10 +46,15 @@ class Autoscaler:
             self._stage.resize(count)
             if self._together is not None:
                 self._together.resize(count)
-        self._value = self.measured()
+        self._value = self._measured()
         self._clock.after(self._scaling.interval, self._look)
 
-    def measured(self) -> float:
+    @property
+    def value(self) -> float:
+        """The metric as of the latest scrape; 0 before the first."""
+        return self._value or 0.0
+
+    def _measured(self) -> float:
         """The stage's metric now, an average over its serving pods, by the queries of the chart."""
         pods = self._stage.serving
         if not pods:

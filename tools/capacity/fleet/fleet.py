@@ -134,5 +134,5 @@ class Fleet:
         if (one := self.outcome.at(self.clock.now() - 1e-9)) is not None:
             one.streams = len(self.active)
             one.replicas = {name: len(stage.serving) for name, stage in self.stages.items()}
-            one.metrics = {name: scaler.measured() for name, scaler in self.scalers.items()}
+            one.metrics = {name: scaler.value for name, scaler in self.scalers.items()}
         self.clock.after(period, lambda: self._look(period))
