@@ -170,7 +170,7 @@ def test_a_layout_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_a_busy_core_scales_whatever_else_looks() -> None:
-    """The gateway's core is used by half at 150 streams; what is noted for the plot changes nothing."""
+    """The gateway uses half of its core at 150 streams; what a plot notes changes nothing."""
     scaling = {"gateway": Scaling(threshold=0.25, least=1, most=4, interval=4.0)}
     fleet = Fleet(PROFILE, replace(ONE, scaling=scaling), Speech(), period=0.5)
     by_chance(fleet, 150, 20.0)
