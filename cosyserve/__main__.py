@@ -18,6 +18,7 @@ from cosyserve.commands import (
     info,
     keys,
     model,
+    plan,
     say,
     start,
     trace,
@@ -54,7 +55,7 @@ class Command(Protocol):
 _COMMANDS: dict[str, Command] = {
     "start": start, "up": up, "say": say, "convert": convert, "voices": voices, "keys": keys, "verify": verify,
     "model": model, "doctor": doctor, "accept": accept,
-    "info": info, "trace": trace, "bench": bench, "demo": demo,
+    "info": info, "trace": trace, "bench": bench, "plan": plan, "demo": demo,
 }  # fmt: skip
 _INTERRUPTED = 130
 

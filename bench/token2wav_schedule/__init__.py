@@ -1,3 +1,3 @@
-"""Engines, requests and listeners on a virtual clock, for the simulation of token2wav's
-schedule.
+"""Requests and listeners on a virtual clock, for the simulation of token2wav's schedule; its clock
+and engines are those of `tools.capacity.timing`.
 """

@@ -2,7 +2,7 @@
 [--streams 1,8,64] [--throws 6]`
 
 The batcher that serves, between a speech-token model and a decoder that only take time
-(bench/token2wav_schedule/engines.py: as measured on one H200), on a virtual clock: a minute of 64
+(tools/capacity/timing/engines.py: as measured on one H200), on a virtual clock: a minute of 64
 listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
 """
 
@@ -10,9 +10,9 @@ import argparse
 import itertools
 import sys
 
-from bench.token2wav_schedule.engines import Times
 from bench.token2wav_schedule.simulation import Outcome, Simulation, closed_loop, poisson
 from services.token2wav.inputs.request import MAX_TOKENS
+from tools.capacity.timing.engines import Times
 
 HEAD = (
     "arrivals  streams  tokens    requests  first sound p50    p95 ms  gap-free  longest stall  audio s/s  "

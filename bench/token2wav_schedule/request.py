@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bench.token2wav_schedule.clock import VirtualClock
-from bench.token2wav_schedule.engines import ModelledLlm
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
@@ -13,6 +11,8 @@ from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.stream_slot import StreamSlot
+from tools.capacity.timing.clock import VirtualClock
+from tools.capacity.timing.engines import ModelledLlm
 
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015

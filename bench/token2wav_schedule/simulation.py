@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.token2wav_schedule.clock import VirtualServers
-from bench.token2wav_schedule.engines import ModelledDecoder, ModelledLlm, Times
 from bench.token2wav_schedule.request import WAY_SECONDS, ModelledRequest
 from cosyserve.load.player import Player
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
@@ -19,6 +17,8 @@ from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, Sta
 from services.token2wav.inputs.request import Profile, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
+from tools.capacity.timing.clock import VirtualServers
+from tools.capacity.timing.engines import ModelledDecoder, ModelledLlm, Times
 
 PROMPT_TOKENS = 87
 FRONTEND_SECONDS = 0.004

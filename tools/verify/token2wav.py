@@ -23,8 +23,8 @@ from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.inputs.request import Profile, Sentence, Stop, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.verify.recording import Recording

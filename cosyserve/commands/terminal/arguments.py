@@ -93,7 +93,7 @@ def add_server(parser: argparse.ArgumentParser, default: str = SERVER) -> None:
     add_client_tls(parser, default if default == argparse.SUPPRESS else None)
 
 
-def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
+def add_json(parser: argparse._ActionsContainer, default: bool | str = False) -> None:
     """--json"""
     parser.add_argument("--json", action="store_true", default=default, help="print one JSON object")
 

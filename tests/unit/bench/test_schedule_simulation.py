@@ -5,8 +5,8 @@ no player runs dry.
 import pytest
 
 from bench.token2wav_schedule.__main__ import main
-from bench.token2wav_schedule.engines import Times
 from bench.token2wav_schedule.simulation import Simulation, closed_loop, poisson
+from tools.capacity.timing.engines import Times
 
 SHORT = (60, 95)
 

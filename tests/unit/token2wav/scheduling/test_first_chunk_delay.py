@@ -8,8 +8,6 @@ from functools import partial
 
 import pytest
 
-from bench.token2wav_schedule.clock import VirtualClock
-from bench.token2wav_schedule.engines import ModelledDecoder, ModelledState, Times
 from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
@@ -18,6 +16,8 @@ from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.measurements import ForecastErrors
 from services.token2wav.scheduling.memory_budget import Limits
 from tests.unit.token2wav.speaking import voice
+from tools.capacity.timing.clock import VirtualClock
+from tools.capacity.timing.engines import ModelledDecoder, ModelledState, Times
 
 STEP = 0.05
 FIRST, SECOND = 0.12, 1.0

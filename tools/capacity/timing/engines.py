@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench.token2wav_schedule.clock import VirtualClock
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Sentence, Voice
+from tools.capacity.timing.clock import VirtualClock
 
 HELD_BACK = 10
 """Tokens that the vocoder keeps back."""

@@ -1,5 +1,6 @@
 """Clocks that cost no time: events run in order, and what waits or works for a while lets those
-happen that lie in between. One is for a single server, one for several.
+happen that lie in between. One is for a single server, one for several; for pods that come and go
+there is `tools.capacity.timing.pod_clock`.
 """
 
 import heapq
@@ -16,7 +17,9 @@ class VirtualClock:
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._now = 0.0
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int]] = []
+        self._calls: dict[int, Callable[[], None]] = {}
+        """By number; one that was prevented is not here, and its entry in `_events` is skipped."""
         self._numbers = itertools.count()
         self._on_end = on_end
 
@@ -28,18 +31,24 @@ class VirtualClock:
         """Let `event` happen in `seconds`; those of one moment happen in the order in which they
         were asked for. Returns what prevents it."""
         number = next(self._numbers)
-        heapq.heappush(self._events, (self._now + seconds, number, event))
+        self._calls[number] = event
+        heapq.heappush(self._events, (self._now + seconds, number))
         return lambda: self._forget(number)
 
     def _forget(self, number: int) -> None:
-        left = [event for event in self._events if event[1] != number]
-        if len(left) < len(self._events):
-            heapq.heapify(left)
-            self._events[:] = left
+        self._calls.pop(number, None)
+
+    @property
+    def _next_at(self) -> float | None:
+        """When the next event is due; None without one."""
+        while self._events and self._events[0][1] not in self._calls:
+            heapq.heappop(self._events)
+        return self._events[0][0] if self._events else None
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Until the next event has happened or `seconds` are over."""
-        if self._events and (seconds is None or self._events[0][0] <= self._now + seconds):
+        at = self._next_at
+        if at is not None and (seconds is None or at <= self._now + seconds):
             self._happen()
         elif seconds is None:
             self._on_end()
@@ -49,14 +58,14 @@ class VirtualClock:
     def work(self, seconds: float) -> None:
         """Be busy for `seconds`; events that are due in this time happen."""
         end = self._now + seconds
-        while self._events and self._events[0][0] <= end:
+        while (at := self._next_at) is not None and at <= end:
             self._happen()
         self._now = end
 
     def _happen(self) -> None:
-        at, _, event = heapq.heappop(self._events)
+        at, number = heapq.heappop(self._events)
         self._now = max(self._now, at)
-        event()
+        self._calls.pop(number)()
 
 
 @dataclass(eq=False)
@@ -127,7 +136,8 @@ class VirtualServers(VirtualClock):
         """Let the next server or event go on, a server until it waits or works again."""
         timed = [server for server in self._servers if not server.over and server.until is not None]
         server = min(timed, key=lambda one: one.until or 0.0, default=None)
-        if self._events and (server is None or self._events[0][0] <= (server.until or 0.0)):
+        at = self._next_at
+        if at is not None and (server is None or at <= (server.until or 0.0)):
             self._happen()
         elif server is not None:
             self._now = max(self._now, server.until or 0.0)

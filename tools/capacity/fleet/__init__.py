@@ -1,0 +1,1 @@
+"""Pods of every stage, their requests and what scales them, on a virtual clock."""
