@@ -1,5 +1,5 @@
 """How long a caller that has hung up still costs something: from the moment at which the service
-notices it until everybody who holds something for the call has let go of it.
+notices it until all that is held for the call is free.
 """
 
 import threading
@@ -57,5 +57,5 @@ def begin() -> HangUp:
 
 
 def of_call() -> HangUp:
-    """Of the current call; outside of one, of a call that nobody hangs up on."""
+    """Of the current call; outside of one, of a call that no caller hangs up on."""
     return _OF_CALL.get(None) or HangUp()

@@ -1,7 +1,7 @@
 """How a metric of `names` is counted: one instrument for each, made when it is first asked for.
 
 The instruments are those of OpenTelemetry's API; they record nothing until `provider.start` found
-somebody who reads them. A gauge is read when somebody asks, from the object that knows the value,
+a reader of them. A gauge is read when a reader asks, from the object that knows the value,
 so that it can never be out of step with it.
 """
 

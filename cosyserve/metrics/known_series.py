@@ -20,8 +20,8 @@ _VALUES: dict[str, tuple[str, ...]] = {
 
 
 def known_series(metric: Metric, service: str) -> list[dict[str, str]]:
-    """The labels of each; none for a metric with a label whose values nobody knows, such as the key
-    of a caller.
+    """The labels of each; none for a metric with a label whose values are not known, such as the
+    key of a caller.
     """
     values = _VALUES | {"method": names.METHODS.get(service, ()), "cache": names.CACHES.get(service, ())}
     known = product(*(values.get(label, ()) for label in metric.labels))

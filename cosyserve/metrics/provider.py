@@ -1,5 +1,5 @@
 """Who reads the metrics of this process: a scraper that comes to its plain port, a collector to
-which they are sent by OTLP, both, or nobody, and then nothing is counted.
+which they are sent by OTLP, both, or none, and then nothing is counted.
 """
 
 import os
@@ -30,8 +30,8 @@ class Scraped:
 
 
 def start(service: str, resource: dict[str, str], *, scraped: bool) -> None:
-    """Count from now on if somebody reads. service: one of `names.SERVICES`. resource: attributes
-    of the process. scraped: whether a port serves the metrics. Once in a process.
+    """Count from now on if there is a reader. service: one of `names.SERVICES`. resource:
+    attributes of the process. scraped: whether a port serves the metrics. Once in a process.
     """
     sent = any(map(os.environ.get, OTLP_VARIABLES))
     if not (scraped or sent):

@@ -1,4 +1,4 @@
-"""Reads all metrics at the moment at which somebody asks for them."""
+"""Reads all metrics at the moment at which a scraper asks for them."""
 
 import threading
 from dataclasses import replace

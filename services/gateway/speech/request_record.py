@@ -73,7 +73,7 @@ class RequestRecord:
     hang_up: HangUp = field(default_factory=HangUp)
 
     def answered(self, status: int, code: str, error: Exception | None = None) -> None:
-        """The answer is a failure, of this HTTP status and code. error: what it tells of."""
+        """The answer is a failure, of this HTTP status and code. error: its cause."""
         self.status = error.code.name if isinstance(error, CosyserveError) else status_name(status)
         self.limit = error.limit if isinstance(error, Overloaded) else _LIMITS.get(code, "")
 
