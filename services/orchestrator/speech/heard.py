@@ -142,5 +142,5 @@ def _trace(terms: list[tuple[str, float, float]], now: float) -> None:
         begin_ns, end_ns = (wall_ns - int(1e9 * (now - moment)) for moment in moments)
         if begin_ns < end_ns:
             telemetry.record(Timing(f"{TERM_PREFIX}{term}", begin_ns, end_ns))
-    # By this a collector tells slow requests, whose spans last as long as their audio.
+    # By this a collector knows slow requests, whose spans last as long as their audio.
     telemetry.annotate(FIRST_SOUND_MILLISECONDS, round(1000 * (now - terms[0][1])))
