@@ -10,8 +10,9 @@ from services.llm.engine.scheduler import Limits as LlmLimits
 from services.orchestrator.load_control.adaptive_limit import LEAST_SECONDS, AdaptiveLimit, StageLoad
 from services.orchestrator.load_control.admission import Admission
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tools.capacity.fleet.layout import FleetLayout
 from tools.capacity.timing.device import Device
 from tools.capacity.timing.driven_batcher import DrivenBatcher

@@ -13,7 +13,8 @@ from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.load_control.wait_estimate import TEXT
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tools.capacity.fleet.layout import FleetLayout, Speech
 from tools.capacity.fleet.outcome import Outcome
 from tools.capacity.fleet.pods import HostPod, LlmPod, OrchestratorPod, Pod, Token2wavPod

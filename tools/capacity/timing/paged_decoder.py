@@ -77,6 +77,7 @@ class TimedPagedDecoder:
     """
 
     goes_on_without_room = True
+    takes_fewer_steps = False
 
     def __init__(
         self, clock: PodClock, device: Device, pages: int, widest_step: int, streams: Callable[[], int]
