@@ -1,4 +1,4 @@
-"""The first frame of an MP3 stream, with which players learn how much silence the codec puts in front.
+"""The first frame of an MP3 stream: how much silence the codec puts in front of the sound.
 
 Without it they play that silence: 46 ms at 24 kHz, by which the first sound comes later. It is the
 frame of Xing and LAME ("Info", https://gabriel.mp3-tech.org/mp3infotag.html) without the number of
