@@ -126,7 +126,8 @@ def _first_sound(request: Span, entry: Span, children: dict[str, list[Span]]) ->
     )
     calls = [span for span in inside if span.id in children]
     terms = tuple(_term(name, marks[name], work, calls) for name in TERMS if name in marks)
-    begin = entry.start_ns
+    # The head of a request arrives before its call begins.
+    begin = min(entry.start_ns, terms[0].start_ns)
     if request.name.endswith(_TEXT_ARRIVES):
         begin = terms[0].start_ns
     elif entry is not request:
