@@ -16,6 +16,9 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "stage": names.STAGES,
     "result": names.RESULTS,
     "status": names.FREQUENT_STATUSES,
+    "call": names.HEDGED,
+    "winner": ("first", "second"),
+    "event": ("placed", "refused"),
 }
 
 
@@ -24,5 +27,6 @@ def known_series(metric: Metric, service: str) -> list[dict[str, str]]:
     key of a caller.
     """
     values = _VALUES | {"method": names.METHODS.get(service, ()), "cache": names.CACHES.get(service, ())}
+    values |= {"queue": names.DEADLINE_QUEUES.get(service, ())}
     known = product(*(values.get(label, ()) for label in metric.labels))
     return [dict(zip(metric.labels, one, strict=True)) for one in known]

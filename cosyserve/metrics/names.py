@@ -34,6 +34,15 @@ LIMITS = (
 made; requests a minute; characters a minute or a day; requests at once of one key; connections or
 requests of the gateway; a body that is too large; audio of whole files.
 """
+DEADLINE_QUEUES = {
+    FRONTEND: ("call",),
+    LLM: ("call", "llm.waiting", "llm.step"),
+    TOKEN2WAV: ("call", "token2wav.waiting", "token2wav.step"),
+    ORCHESTRATOR: ("call", "orchestrator.admission"),
+}
+"""Where work waits, or is computed, that is dropped at its deadline, by service."""
+HEDGED = ("Analyze", "GetVoice", "DescribeVoice", "ListVoices", "ReadInstruction")
+"""Calls of the frontend that a second replica may be asked for."""
 OUTCOMES = ("retried", "failed")
 """Of a sentence that failed a guard."""
 RESULTS = ("hit", "miss")
@@ -238,7 +247,7 @@ RETRY_BUDGET = _gauge("cosyserve.retry_budget", "1", "Share of the retries of a 
 RETRIES_REFUSED = _counter("cosyserve.retries.refused", "{retry}", "Retries that the budget did not allow", _O, "stage")
 BREAKER_OPEN = _gauge("cosyserve.breaker.open", "{replica}", "Replicas that get no calls but a probe", _O, "stage")
 HEDGES = _counter(
-    "cosyserve.hedges", "{call}", "Calls sent to a second replica, by who won", _O, "stage", "method", "winner"
+    "cosyserve.hedges", "{call}", "Calls sent to a second replica, by who won", _O, "stage", "call", "winner"
 )
 BROWNOUT_ACTIVE = _gauge("cosyserve.brownout.active", "{request}", "Requests under way that began near the limit", _O)
 DEADLINE_DROPPED = _counter(

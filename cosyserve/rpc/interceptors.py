@@ -25,10 +25,10 @@ from cosyserve.errors import (
 from cosyserve.metrics import hang_up, names
 from cosyserve.metrics.hang_up import HangUp
 from cosyserve.metrics.instruments import counter
-from cosyserve.rpc.call_record import current_record
 from cosyserve.rpc.calls import LIMIT
 from cosyserve.rpc.deadlines import callers_deadline, dropped
 from cosyserve.rpc.load.call_counts import CallCounts, caller_of
+from cosyserve.rpc.records.call_record import current_record
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -19,14 +19,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cosyserve.errors import SettingsError
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import gauge
-from cosyserve.rpc.breaker import BreakerRules, CircuitBreaker, admitted
+from cosyserve.rpc.load.breaker import BreakerRules, CircuitBreaker, admitted
 from cosyserve.rpc.load.call_counts import new_caller
+from cosyserve.rpc.load.health_watch import HealthWatch
 from cosyserve.rpc.load.load_watch import watch_load
 from cosyserve.rpc.load.reported import Balanced, least_busy
 from cosyserve.rpc.names.followed_name import LOOK_UP_SECONDS, FollowedName
 from cosyserve.rpc.names.target import NamedTarget, named_target
-from cosyserve.rpc.tls.channels import RenewedChannel, open_channel
-from cosyserve.rpc.transport import CONNECT_SECONDS, channel_options
+from cosyserve.rpc.tls.channels import open_channel
+from cosyserve.rpc.transport import channel_options
 from cosyserve.tasks import Changes, cancel_all
 from cosyserve.tls.client_tls import ClientTls
 
@@ -252,7 +253,8 @@ class ReplicaSet:
         load = partial(watch_load, replica.channel, replica) if self._follow_load else None
         while True:
             replica.suspected.clear()
-            watch = _HealthWatch(self, replica, stub.Watch(request, wait_for_ready=True))  # type: ignore[attr-defined]
+            call = stub.Watch(request, wait_for_ready=True)  # type: ignore[attr-defined]
+            watch = HealthWatch(replica, call, lambda serving: self.set_serving(replica, serving=serving))
             reports = [asyncio.create_task(load(len(self.replicas)))] if load is not None else []
             try:
                 over = await watch.until_over()
@@ -271,45 +273,3 @@ class ReplicaSet:
 def _open_breakers(replicas: ReplicaSet) -> list[tuple[dict[str, str], float]]:
     """For the gauge."""
     return [({"stage": replicas.stage}, sum(not replica.breaker.is_closed for replica in replicas.replicas))]
-
-
-class _HealthWatch:
-    """One watch on the health of a replica."""
-
-    def __init__(self, replicas: ReplicaSet, replica: Replica, call: "grpc.aio.UnaryStreamCall[Any, Any]") -> None:
-        self._replicas, self._replica, self._call = replicas, replica, call
-        self._answered = False
-
-    async def until_over(self) -> str:
-        """Follow the health until the watch breaks, the replica is suspected, or its channel was
-        renewed; returns which: broken, suspected, renewed.
-        """
-        # The answer to the watch before counts until this one is answered, but not for long.
-        late = asyncio.get_running_loop().call_later(CONNECT_SECONDS, self._unanswered)
-        tasks = {
-            "broken": asyncio.create_task(self._listen()),
-            "suspected": asyncio.create_task(self._replica.suspected.wait()),
-        }
-        if isinstance(self._replica.channel, RenewedChannel):
-            renewed = self._replica.channel.until_renewed(lambda: self._answered)
-            tasks["renewed"] = asyncio.create_task(renewed)
-        try:
-            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-            return next(name for name, task in tasks.items() if task.done())
-        finally:
-            late.cancel()
-            await cancel_all(tasks.values())
-            self._call.cancel()
-
-    def _unanswered(self) -> None:
-        if not self._answered:
-            self._replicas.set_serving(self._replica, serving=False)
-
-    async def _listen(self) -> None:
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            async for response in self._call:
-                self._answered = True
-                if self._replica.gone:
-                    return
-                serving = response.status == health_pb2.HealthCheckResponse.SERVING
-                self._replicas.set_serving(self._replica, serving=serving)

@@ -26,12 +26,12 @@ from cosyserve.engines.device_loss import EXIT_STATUS, LossReason
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.metrics import names
 from cosyserve.rpc import reflection
-from cosyserve.rpc.counted_calls import CountedCalls
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
 from cosyserve.rpc.load.call_counts import CallCounts
 from cosyserve.rpc.method_table import Handlers
+from cosyserve.rpc.records.counted_calls import CountedCalls
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import NAME as INFO
 from cosyserve.rpc.service_info import InfoServicer

@@ -15,9 +15,9 @@ from cosyserve import errors
 from cosyserve.audio.audibility import FirstAudible
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import gauge
-from cosyserve.rpc.call_record import current_record
 from cosyserve.rpc.deadlines import ShortestTime
 from cosyserve.rpc.first_message import setup_of
+from cosyserve.rpc.records.call_record import current_record
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation

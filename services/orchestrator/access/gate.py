@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.counted_calls import status_of
 from cosyserve.rpc.interceptors import Context, abort, rebuilt, respond
+from cosyserve.rpc.records.counted_calls import status_of
 from services.orchestrator.access.caller import CALL, Call
 from services.orchestrator.access.callers import Callers
 from services.orchestrator.access.usage import UsageByKey

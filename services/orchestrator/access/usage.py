@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from cosyserve.metrics import names
 from cosyserve.metrics.recent_totals import RecentTotals
-from cosyserve.rpc.counted_calls import method_name
+from cosyserve.rpc.records.counted_calls import method_name
 from services.orchestrator.access.caller import Call
 
 log = logging.getLogger("cosyserve.audit")

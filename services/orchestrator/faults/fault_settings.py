@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cosyserve.rpc.breaker import BreakerRules
+from cosyserve.rpc.load.breaker import BreakerRules
 from cosyserve.settings import require_range
 
 

@@ -20,8 +20,8 @@ import grpc
 from cosyserve.errors import Unavailable
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
-from cosyserve.rpc.breaker import Verdict, verdict_of
 from cosyserve.rpc.calls import as_error
+from cosyserve.rpc.load.breaker import Verdict, verdict_of
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.tasks import cancel_all
 
@@ -107,7 +107,7 @@ async def first_answer(
         hedging.answered(method, time.monotonic() - begun)
         if len(calls) > 1:
             winning = "first" if winner is first else "second"
-            counter(names.HEDGES).add(stage=replicas.stage, method=method, winner=winning)
+            counter(names.HEDGES).add(stage=replicas.stage, call=method, winner=winning)
             if winner is not first:
                 _note_failure(first, replicas, replica)
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cosyserve import telemetry
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter, histogram
-from cosyserve.rpc.call_record import CallRecord, current_record
+from cosyserve.rpc.records.call_record import CallRecord, current_record
 from cosyserve.telemetry import Timing
 from cosyserve.traces.first_sound import FIRST_SOUND_MILLISECONDS, TERM_PREFIX
 

@@ -19,9 +19,9 @@ from cosyserve import errors, spec
 from cosyserve.engines.compatibility import Identity
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
-from cosyserve.rpc.breaker import Verdict, verdict_of
 from cosyserve.rpc.calls import ENDED_BETWEEN, as_error
 from cosyserve.rpc.deadlines import require_time
+from cosyserve.rpc.load.breaker import Verdict, verdict_of
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.retry_budget import RetryBudget

@@ -80,9 +80,9 @@ class Batcher:
         self._closing = False
         self._limits = limits
         watch(self)
-        self._thread: threading.Thread | None = None
-        if clock is None:
-            self._thread = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
+        engine = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
+        self._thread = engine if clock is None else None
+        if self._thread is not None:
             self._thread.start()
 
     def open(self, sentence: Sentence, deliver: Deliver) -> StreamSlot:
@@ -101,10 +101,8 @@ class Batcher:
                 raise Unavailable("the decoder is closing")
             ahead, behind = _neighbours(sentence, self._slots)
             self._budget.check_room(self._slots, needed, follows=ahead is not None or behind is not None)
-            slot, now = (
-                StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load),
-                self._clock.now(),
-            )
+            slot = StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load)
+            now = self._clock.now()
             slot.opens(now, ahead, behind)
             self._slots.append(slot)
             self._changed.notify()
@@ -156,14 +154,12 @@ class Batcher:
         """Current counts and bytes, and seconds since the start."""
         with self._changed:
             runner = self._runner
-            return Stats(
-                len(self._slots), held_bytes(self._slots), self._budget.peak, runner.steps, runner.longest_seconds
-            )
+            held = held_bytes(self._slots)
+            return Stats(len(self._slots), held, self._budget.peak, runner.steps, runner.longest_seconds)
 
     def occupancy(self) -> Occupancy:
         """What the metrics say about the current streams."""
-        paged = next((each for each in self._decoders.values() if isinstance(each, HasPages)), None)
-        pages = paged.pages if paged is not None else None
+        pages = next((each.pages for each in self._decoders.values() if isinstance(each, HasPages)), None)
         with self._changed:
             return Occupancy.of(self._slots, self._in_step, self._limits.max_streams, pages, self._clock.now())
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cosyserve.metrics import names
-from cosyserve.rpc.call_record import CallRecord
+from cosyserve.rpc.records.call_record import CallRecord
 from services.orchestrator.speech.heard import BUFFER_SECONDS, Heard
 from tests.stacks.telemetry.scraping import reader
 

@@ -113,7 +113,7 @@ RAISED: dict[str, tuple[list[Answer], dict[str, Any], errors.CosyserveError, int
     "a silent server": (
         [answering(lambda _: [], pause=60)],
         {"timeout": 0.2},
-        errors.DeadlineExceeded("Deadline Exceeded"),
+        errors.DeadlineExceeded("eadline"),
         1,
         0,
     ),

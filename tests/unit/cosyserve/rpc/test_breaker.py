@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cosyserve import errors
-from cosyserve.rpc.breaker import BreakerRules, CircuitBreaker, Verdict, admitted, verdict_of
+from cosyserve.rpc.load.breaker import BreakerRules, CircuitBreaker, Verdict, admitted, verdict_of
 
 RULES = BreakerRules(failures=3, share=0.5, least_calls=10, window_seconds=10.0, open_seconds=2.0, longest_seconds=5.0)
 

@@ -53,7 +53,8 @@ class Pair(ReplicaSet):
     """Two replicas that serve, without a network."""
 
     def __init__(self) -> None:
-        self.stage, self.replicas = "frontend", [Replica(name, None) for name in "ab"]  # type: ignore[arg-type]
+        self.stage, self._behind = "frontend", [[Replica(name, None) for name in "ab"]]  # type: ignore[arg-type]
+        self._gone: set[Replica] = set()
         for replica in self.replicas:
             replica.serving = True
         self.suspected: list[str] = []

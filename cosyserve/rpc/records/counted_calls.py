@@ -10,9 +10,9 @@ import grpc
 
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
-from cosyserve.rpc.call_record import RECORD, CallRecord
 from cosyserve.rpc.interceptors import Context, rebuilt, respond
 from cosyserve.rpc.method_table import Handlers
+from cosyserve.rpc.records.call_record import RECORD, CallRecord
 
 _REQUESTS, _REFUSALS = counter(names.REQUESTS), counter(names.REFUSALS)
 _OWN = "cosyserve.v1"

@@ -1,0 +1,1 @@
+"""What the layers of a server note about each call, and count."""
