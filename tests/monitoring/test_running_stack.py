@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx2
 import pytest
 import yaml
-from tests.stacks.scraping import ScrapedStack, scraped_stack
 
 from cosyserve.host.supervision.layout import free_ports
 from cosyserve.metrics import names
 from tests.monitoring.promql import OURS, ROOT, RULES, Query, all_queries, base
 from tests.stacks.key_holders import key_holder, keys_of
+from tests.stacks.telemetry.scraping import ScrapedStack, scraped_stack
 from tests.stacks.up_process import TINY
 
 PROMETHEUS = shutil.which("prometheus")
