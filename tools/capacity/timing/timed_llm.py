@@ -20,6 +20,13 @@ Deliver = Callable[[int, bool], None]
 """Gets how many tokens are new, and whether they are the last."""
 
 
+class _Outbox:
+    """What the scheduler asks of a sequence whose tokens go elsewhere."""
+
+    started = False
+    prefill_seconds = 0.0
+
+
 @dataclass(eq=False)
 class _Script:
     """What the scheduler asks of a script. ready: inputs that can run now."""
@@ -73,7 +80,7 @@ class TimedLlm:
         """
         writing = Writing(tokens, first, deliver, prompt)
         bytes_ = (prompt + tokens) * self._device.profile.row_bytes
-        writing.sequence = Sequence(cast("Any", _Script(prompt)), prompt + tokens, bytes_, cast("Any", None))
+        writing.sequence = Sequence(cast("Any", _Script(prompt)), prompt + tokens, bytes_, cast("Any", _Outbox()))
         self.scheduler.add(writing.sequence)
         self._writing[writing.sequence] = writing
         self._interrupt()

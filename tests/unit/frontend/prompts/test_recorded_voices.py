@@ -48,11 +48,11 @@ class Reader(RecordingReader):
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     results: Counter[str] = Counter()
 
-    class Instrument:
-        def add(self, number: int, labels: dict[str, str]) -> None:
-            results[labels["result"]] += number
+    def looked_up(cache: str, *, found: bool) -> None:
+        assert cache == "recordings"
+        results["hit" if found else "miss"] += 1
 
-    monkeypatch.setattr(recording_reader, "_RECORDINGS", Instrument())
+    monkeypatch.setattr(recording_reader, "looked_up", looked_up)
     return results
 
 
@@ -126,7 +126,7 @@ async def test_concurrent_calls_share_one_read_that_a_cancelled_one_does_not_end
         place in (0, 5) for place in range(10)
     ]
     assert len({id(answer) for answer in answers if isinstance(answer, Voice)}) == 1
-    assert (reader.begun, counted) == ([b"a"], {"miss": 1, "shared": 9})
+    assert (reader.begun, counted) == ([b"a"], {"miss": 1, "hit": 9})
 
 
 async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counter[str]) -> None:
@@ -172,7 +172,7 @@ async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[
     assert not voices._pending
     reader.fault = None
     await ask(voices)
-    assert (reader.begun, counted) == ([b"a", b"a"], {"miss": 2, "shared": 2})
+    assert (reader.begun, counted) == ([b"a", b"a"], {"miss": 2, "hit": 2})
 
 
 async def test_a_failure_without_waiting_callers_is_not_reported_by_the_event_loop() -> None:
