@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import grpc
 from websockets.asyncio.client import connect
 
+from cosyserve.metrics import names
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tools.clients.server import Server
 
 LIMIT_MILLISECONDS = 100.0
-STAGES = frozenset({"SynthesisService", "FrontendService", "LlmService", "Token2WavService"})
+STAGES = frozenset(names.GRPC)
 _TEXT = "This goes on for a good while longer than anybody cares to listen to it. " * 12
 _SECONDS = 60.0
 _BUSY = 2.0
