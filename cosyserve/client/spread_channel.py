@@ -13,6 +13,7 @@ import grpc
 
 from cosyserve.client.servers import Servers
 from cosyserve.errors import CosyserveError, Overloaded, Unavailable
+from cosyserve.rpc.delegating_channel import DelegatingChannel
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options
@@ -26,7 +27,7 @@ _WHOLE_SERVER: Final = ""
 """The name under which the health of a server as a whole is known."""
 
 
-class SpreadChannel(grpc.aio.Channel, Servers):
+class SpreadChannel(DelegatingChannel, Servers):
     """Use it inside one event loop. While no server is known to serve, as before the name is looked
     up for the first time, calls go over a channel of gRPC's own, which says why they fail.
     """
@@ -95,18 +96,6 @@ class SpreadChannel(grpc.aio.Channel, Servers):
             return begun
 
         return call
-
-    def unary_unary(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("unary_unary", arguments, named)
-
-    def unary_stream(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("unary_stream", arguments, named)
-
-    def stream_unary(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("stream_unary", arguments, named)
-
-    def stream_stream(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("stream_stream", arguments, named)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """READY if a server serves, else that of gRPC's own channel."""

@@ -266,7 +266,7 @@ async def _serve(name: str, values: ServerSettings, load: Load, owns_health: boo
         # wait for it.
         _exit_at_once(0)
     except DeviceBroken as error:
-        # A thread may be inside of CUDA for ever, and so may its clean-up.
+        # A thread that is inside CUDA may never return, and its clean-up neither.
         sys.stderr.write(f"{error}\n")
         _exit_at_once(EXIT_STATUS)
 

@@ -53,7 +53,7 @@ def method_name(method: str) -> str:
     return name if package == _OWN else f"{kind}/{name}"
 
 
-def status_of(context: Context) -> str:
+def _status_of(context: Context) -> str:
     """The name of the status with which a call was aborted."""
     code: Any = context.code()
     found = code if isinstance(code, grpc.StatusCode) else _BY_NUMBER.get(code)
@@ -62,21 +62,26 @@ def status_of(context: Context) -> str:
 
 def _counted(behaviour: Callable[[Any, Context], Any], record: CallRecord) -> Callable[[Any, Context], Awaitable[Any]]:
     async def served(request: Any, context: Context) -> Any:
-        status = "INTERNAL"
-        try:
-            answer = await respond(behaviour(request, context), context)
-            status = "OK"
-            return answer
-        except asyncio.CancelledError:
-            status = "CANCELLED"
-            raise
-        except grpc.aio.AbortError:
-            status = status_of(context)
-            raise
-        finally:
-            _count(record, status)
+        return await answered(behaviour(request, context), context, lambda status: _count(record, status))
 
     return served
+
+
+async def answered(result: Any, context: Context, over: Callable[[str], None]) -> Any:
+    """As `respond`. over: called with the name of the status, however the call ends."""
+    status = "INTERNAL"
+    try:
+        answer = await respond(result, context)
+        status = "OK"
+        return answer
+    except asyncio.CancelledError:
+        status = "CANCELLED"
+        raise
+    except grpc.aio.AbortError:
+        status = _status_of(context)
+        raise
+    finally:
+        over(status)
 
 
 def _count(record: CallRecord, status: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import grpc
 
+from cosyserve.rpc.delegating_channel import DelegatingChannel
 from cosyserve.rpc.transport import OWN_CONNECTION
 from cosyserve.tasks import Changes
 from cosyserve.tls.certificate_files import Certificates, CurrentCertificates
@@ -66,7 +67,7 @@ class _Generation:
             self.closing = asyncio.ensure_future(self.channel.close())
 
 
-class RenewedChannel(grpc.aio.Channel):
+class RenewedChannel(DelegatingChannel):
     """As `grpc.aio.secure_channel`; use it inside one event loop.
 
     Every call looks at the certificate files (`CurrentCertificates`).
@@ -157,18 +158,6 @@ class RenewedChannel(grpc.aio.Channel):
     async def channel_ready(self) -> None:
         while (state := self.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
             await self.wait_for_state_change(state)
-
-    def unary_unary(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("unary_unary", arguments, named)
-
-    def unary_stream(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("unary_stream", arguments, named)
-
-    def stream_unary(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("stream_unary", arguments, named)
-
-    def stream_stream(self, *arguments: Any, **named: Any) -> Any:
-        return self._method("stream_stream", arguments, named)
 
     def _made(self, certificates: Certificates) -> _Generation:
         credentials = grpc.ssl_channel_credentials(certificates.ca, certificates.key, certificates.certificate)

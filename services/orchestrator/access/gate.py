@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.interceptors import Context, abort, rebuilt, respond
-from cosyserve.rpc.records.counted_calls import status_of
+from cosyserve.rpc.interceptors import Context, abort, rebuilt
+from cosyserve.rpc.records.counted_calls import answered
 from services.orchestrator.access.caller import CALL, Call
 from services.orchestrator.access.callers import Callers
 from services.orchestrator.access.usage import UsageByKey
@@ -56,19 +56,12 @@ class AccessGate(grpc.aio.ServerInterceptor):
         async def served(request: Any, context: Context) -> Any:
             CALL.set(call)
             call.request_id = secrets.token_hex(8)
-            begun, status = time.monotonic(), "INTERNAL"
-            try:
-                answer = await respond(behaviour(request, context), context)
-                status = "OK"
-                return answer
-            except asyncio.CancelledError:
-                status = "CANCELLED"
-                raise
-            except grpc.aio.AbortError:
-                status = status_of(context)
-                raise
-            finally:
+            begun = time.monotonic()
+
+            def over(status: str) -> None:
                 self.usage.record(call, method, status, 1000 * (time.monotonic() - begun))
+
+            return await answered(behaviour(request, context), context, over)
 
         return served
 

@@ -249,7 +249,7 @@ class Request:
             self.player.hear(self._clock.now() - self.asked, seconds)
 
     def _again(self, step: Callable[[], None]) -> None:
-        """No pod takes it now: look again in a moment, but not for ever."""
+        """No pod takes it now: look again in a moment, for a bounded time."""
         if self._clock.now() - self.asked > RECOVERY_SECONDS + self._tokens / TOKENS_PER_SECOND:
             self._end(FAILED)
         else:
