@@ -9,8 +9,9 @@ from tools.capacity.timing.clock import VirtualClock
 
 
 class Parked(Exception):
-    """A server has nothing to do. seconds: until it wants to look again if nothing happens; None: it
-    waits until something does.
+    """A server has nothing to do.
+
+    seconds: until it wants to look again if nothing happens; None: it waits until something does.
     """
 
     def __init__(self, seconds: float | None) -> None:
