@@ -1,6 +1,6 @@
 """The published model directory, read as data.
 
-`cosyvoice2.yaml` is hyperpyyaml, which constructs whatever class it names. Here its tags are inert:
+Its yaml is hyperpyyaml, which constructs whatever class it names. Here its tags are inert:
 `!new:`, `!name:` and `!apply:` become mappings that remember the dotted path, `!ref` is resolved
 over names and products of numbers, and any other tag is refused by name. Source: compatibility
 specification section 1.
@@ -20,7 +20,8 @@ from cosyserve.errors import ModelError
 
 _CONSTRUCTION_TAGS = ("!new:", "!name:", "!apply:")
 _REFERENCE = re.compile(r"<([A-Za-z0-9_.]+)>")
-YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
+_YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
+"""Preferred, in this order, to other names of the form cosyvoice*.yaml."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,16 @@ class ModelDirectory:
         """The path of a file that must exist."""
         path = self.path / name
         if not path.exists():
-            raise ModelError(f"{path}: missing; a CosyVoice2 model directory needs it")
+            raise ModelError(f"{path}: missing; a model directory needs it")
         return path
 
     @property
     def yaml_name(self) -> str:
-        """`cosyvoice2.yaml`, or `cosyvoice.yaml` in older snapshots that have only that."""
-        return next((name for name in YAML_NAMES if (self.path / name).exists()), YAML_NAMES[0])
+        """The file that describes the directory: the first of cosyvoice2.yaml, cosyvoice.yaml (in
+        older snapshots), and any other cosyvoice*.yaml.
+        """
+        others = sorted(path.name for path in self.path.glob("cosyvoice*.yaml"))
+        return next((name for name in (*_YAML_NAMES, *others) if (self.path / name).exists()), _YAML_NAMES[0])
 
     def config(self) -> dict[str, Any]:
         """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references

@@ -132,7 +132,7 @@ def test_something_else_than_a_mapping_is_refused(copy: Path) -> None:
 @pytest.mark.parametrize("name", ["llm.pt", "CosyVoice-BlankEN/config.json", "cosyvoice2.yaml"])
 def test_a_missing_file_is_named(copy: Path, name: str) -> None:
     (copy / name).unlink()
-    assert refusal(copy) == f"{name}: missing; a CosyVoice2 model directory needs it"
+    assert refusal(copy) == f"{name}: missing; a model directory needs it"
 
 
 def test_a_hostile_yaml_tag_is_refused(copy: Path) -> None:

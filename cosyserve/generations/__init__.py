@@ -1,0 +1,1 @@
+"""The generations of CosyVoice that a model directory may hold, each described as data."""

@@ -1,0 +1,28 @@
+"""CosyVoice2-0.5B (compatibility specification of CosyVoice2, sections 1 to 3)."""
+
+from cosyserve.generations.generation import Generation, SpeechVocabulary, TextPrompt
+
+SOUND_MARKS = (
+    "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]",
+    "[quick_breath]", "<laughter>", "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
+)  # fmt: skip
+"""Sounds and manners of speaking that a text may ask for."""
+
+COSYVOICE2 = Generation(
+    name="cosyvoice2",
+    title="CosyVoice2",
+    # Older snapshots have only the second one.
+    yaml_names=("cosyvoice2.yaml", "cosyvoice.yaml"),
+    classes=(("llm", "Qwen2LM"), ("flow", "CausalMaskedDiffWithXvec"), ("hift", "HiFTGenerator")),
+    speech=SpeechVocabulary(
+        tokens=6561, rows=6564, end=6561, fill=6563, start=None, task=None, masked_by_reference=6561, head_bias=True
+    ),
+    prompt=TextPrompt(end_mark="<|endofprompt|>", required=False, system=""),
+    text_marks=("<|im_start|>", "<|im_end|>", "<|endofprompt|>", *SOUND_MARKS),
+    silent=None,
+    speech_tokenizer="speech_tokenizer_v2.onnx",
+    mel_highest_hertz=8000.0,
+    lookahead_tokens=3,
+    flow_network="conformer-unet",
+    vocoder_network="hift",
+)

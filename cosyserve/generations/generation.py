@@ -1,0 +1,90 @@
+"""What differs from one generation of CosyVoice to the next, as data.
+
+The services read a description from the model directory (`cosyserve.generations.reading`) and ask
+it; which generation it is matters only to the loaders of networks. What all generations share, as
+the rates, is in `cosyserve.spec`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechVocabulary:
+    """Rows of the speech embedding and of the head of the speech-token model.
+
+    Ids 0 to `tokens` - 1 are sound; the rest are special. Every special id ends a sentence whose
+    text is known.
+    """
+
+    tokens: int
+    rows: int
+    end: int
+    """The id that ends a sentence."""
+    fill: int
+    """The id that asks for more text while text arrives."""
+    start: int | None
+    """The row of the speech embedding that starts a sequence; None: row 0 of `llm_embedding`."""
+    task: int | None
+    """The row of the speech embedding between text and speech; None: row 1 of `llm_embedding`."""
+    masked_by_reference: int
+    """The only id that the reference masks before the shortest length, and in its blocks of
+    arriving text. It is not the id that ends a sentence in every generation.
+    """
+    head_bias: bool
+    """Whether the head has a bias."""
+
+    @property
+    def special(self) -> tuple[int, ...]:
+        """All ids that are no sound, in order."""
+        return tuple(range(self.tokens, self.rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPrompt:
+    """What stands before the text that is spoken."""
+
+    end_mark: str
+    """The special token that ends an instruction or the system part."""
+    required: bool
+    """Whether every sequence has to have the mark before its text."""
+    system: str
+    """The system part that goes before the mark where a request brings none; empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentTokens:
+    """Speech tokens of silence and breath, of which long runs are not spoken."""
+
+    ids: frozenset[int]
+    longest_run: int
+    """So many tokens of a run are spoken; the rest of it is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """One generation of the model; every field is a fact of its published checkpoints."""
+
+    name: str
+    title: str
+    """The name as people write it."""
+    yaml_names: tuple[str, ...]
+    """Files that describe a model directory, the preferred one first."""
+    classes: tuple[tuple[str, str], ...]
+    """Section of the yaml, and the class that it names, without its package."""
+    speech: SpeechVocabulary
+    prompt: TextPrompt
+    text_marks: tuple[str, ...]
+    """Special tokens of the text tokenizer after those of its own, in the order of their ids."""
+    silent: SilentTokens | None
+    """None: every token is spoken."""
+    speech_tokenizer: str
+    """File that makes speech tokens of recordings. Its ids mean another sound in each generation.
+    """
+    mel_highest_hertz: float
+    """Upper edge of the mel filters of a recording at 24 kHz; the lower one is 0."""
+    lookahead_tokens: int
+    """Tokens after a hop that its mel depends on."""
+    flow_network: str
+    """Name of the network that makes mel of tokens; token2wav has a loader for each."""
+    vocoder_network: str
+    """Name of the network that makes samples of mel; token2wav has a loader for each."""
