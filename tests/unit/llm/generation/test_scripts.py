@@ -56,12 +56,13 @@ class Speaker:
 
     def __init__(self, script: Script) -> None:
         self.script, self.fed, self.sent = script, [], []
+        self.scores = np.full(script.speech.rows, -8.8, np.float32)
 
     def run(self) -> list[list[Input]]:
         before = len(self.fed)
         while self.script.ready:
             self.fed.append(list(self.script.take()))
-            token = self.script.decide(SCORES)
+            token = self.script.decide(self.scores)
             self.sent += [] if token is None else [token]
         return self.fed[before:]
 
