@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
-from cosyserve.generations.text_ids import text_id_count
+from cosyserve.generations.text_ids import end_of_prompt_id, text_id_count
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import expected_tensors
 from services.llm.generation.config import read_config
@@ -42,9 +42,12 @@ def test_every_array_is_within_tolerance_or_an_input() -> None:
         assert int(arrays["end_of_prompt_id"]) == read_config(ModelDirectory(TINY3)).end_of_prompt
 
 
-def test_the_tokenizer_has_as_many_ids_as_the_reference_counts() -> None:
-    counted = json.loads((TINY3 / "text_frontend.json").read_text(encoding="utf-8"))["tokenizer"]["length"]
-    assert text_id_count(ModelDirectory(TINY3), COSYVOICE3) == counted == 537
+def test_the_ids_of_text_are_counted_as_the_reference_counts_them() -> None:
+    recorded = json.loads((TINY3 / "text_frontend.json").read_text(encoding="utf-8"))["tokenizer"]
+    assert text_id_count(ModelDirectory(TINY3), COSYVOICE3) == recorded["len"]
+    ids = recorded["added_special_ids"]
+    assert end_of_prompt_id(ModelDirectory(TINY3), COSYVOICE3) == ids["<|endofprompt|>"]
+    assert sorted(ids, key=ids.__getitem__) == list(COSYVOICE3.text_marks)
 
 
 def test_the_published_tensors_are_those_that_are_asked_for(tmp_path: Path) -> None:

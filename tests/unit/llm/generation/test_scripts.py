@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import InternalFault
@@ -170,6 +170,7 @@ def test_upstream_has_no_way_on_from_a_reserved_id(decision: int, chosen: int) -
         said.hear([1, 2, 3, 4, 5], end=True)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 23), st.integers(0, 3), st.integers(0, 40), st.integers(0, 1 << 16))
 def test_continuous_does_not_depend_on_how_text_arrives(
     count: int, prompt_text: int, prompt_speech: int, seed: int
@@ -260,6 +261,7 @@ def streamed(prompt: Prompt, text: tuple[int, ...]) -> ContinuousText:
     return script
 
 
+@settings(deadline=None)
 @given(text_ids=st.integers(0, 30), speech=st.integers(0, 50), words=st.integers(1, 12))
 def test_sentences_of_a_voice_begin_with_it_and_part_behind(text_ids: int, speech: int, words: int) -> None:
     prompt = Prompt(tuple(range(text_ids)), tuple(range(speech)))

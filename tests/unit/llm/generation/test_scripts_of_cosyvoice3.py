@@ -130,6 +130,6 @@ def test_a_sentence_without_the_mark_is_refused(profile: Profile) -> None:
 
 def test_a_long_system_part_takes_its_own_positions_alone() -> None:
     """The blocks of text that it is not cut into bring no speech."""
-    system = (*range(100, 299), MARK)
-    assert longest_arriving_text(THIRD, Prompt(system), 2 + 200 + 21 * 50) == 50
-    assert longest_arriving_text(CONFIG, Prompt(system), 2 + 200 + 21 * 50) < 50
+    system = (*range(100, 399), MARK)
+    assert longest_arriving_text(THIRD, Prompt(system), 2 + 300 + 21 * 50) == 50
+    assert longest_arriving_text(CONFIG, Prompt(system), 2 + 300 + 21 * 50) < 50
