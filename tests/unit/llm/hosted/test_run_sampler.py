@@ -19,7 +19,9 @@ from services.llm.hosted.run_sampler import RunSampler, signals
 from tests.unit.llm.generation.test_scripts import CONFIG
 
 PROMPT = Prompt((1, 2, 3, 4, 5, 6), tuple(range(20)))
-VOCABULARIES = (COSYVOICE2.speech, COSYVOICE3.speech)
+MADE_UP = replace(COSYVOICE2.speech, rows=6600, end=6599, fill=6561, masked_by_reference=6570)
+"""Of a generation that there is not."""
+VOCABULARIES = (COSYVOICE2.speech, COSYVOICE3.speech, MADE_UP)
 END = COSYVOICE2.speech.end
 NOT_FINITE, _ = signals(COSYVOICE2.speech)
 
@@ -27,7 +29,7 @@ NOT_FINITE, _ = signals(COSYVOICE2.speech)
 def scores(number: int, speech: SpeechVocabulary = VOCABULARIES[0]) -> Scores:
     """Few ids likely, so that repetitions and special ids come up."""
     drawn = np.random.default_rng(number).normal(size=speech.rows).astype(np.float32)
-    drawn[[3, 4, 5, *speech.special[:3], speech.fill]] += 9
+    drawn[[3, 4, 5, *speech.special[:3], speech.fill, speech.end]] += 9
     return drawn
 
 
@@ -44,7 +46,7 @@ def script(kind: str, replay: tuple[int, ...], speech: SpeechVocabulary = VOCABU
 
 @pytest.mark.parametrize("kind", ["continuous", "upstream", "arriving"])
 @pytest.mark.parametrize("replay", [(), (9, 9, 9, 8, 7)])
-@pytest.mark.parametrize("speech", VOCABULARIES)
+@pytest.mark.parametrize("speech", VOCABULARIES, ids=("cosyvoice2", "cosyvoice3", "made up"))
 def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...], speech: SpeechVocabulary) -> None:
     plain, remote = script(kind, replay, speech), script(kind, replay, speech)
     decisions, number = list[int](), 0
