@@ -87,7 +87,7 @@ def _speak(
 ) -> tuple[float, list[float], list[float]]:
     """Seconds of the prompt, of each token and of each decision."""
     chooser = RepetitionAwareChooser(model.config.sampling, SeededDraw(seed + 1, 0))
-    script = WholeText(prompt, text, Profile.CONTINUOUS, chooser, (), model.config.lengths)
+    script = WholeText(model.config, prompt, text, Profile.CONTINUOUS, chooser)
     cache = SequenceCache.reserve(
         model.config, 2 + len(prompt.text_ids) + len(text) + len(prompt.speech_tokens) + most, model.device
     )

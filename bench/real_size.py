@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cosyserve.spec import END_OF_SPEECH
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.engine.weights import expected_tensors
 from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.token2wav.flow.weights import FlowConfig
@@ -37,6 +37,7 @@ GAIN = 0.7
 """Length of each filter of the vocoder."""
 
 PUBLISHED_LLM = LlmConfig(
+    speech=COSYVOICE2.speech,
     hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936,
     rope_theta=1e6,
     rms_norm_eps=1e-6, sampling=SamplingParameters(),
@@ -67,7 +68,8 @@ def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends:
         if "embed" in name:
             scale = 1.0
         tensors[name] = scale * torch.randn(shape, generator=generator, device=device)
-    tensors["llm_decoder.weight"][END_OF_SPEECH], tensors["llm_decoder.bias"][END_OF_SPEECH] = (
+    end = config.speech.end
+    tensors["llm_decoder.weight"][end], tensors["llm_decoder.bias"][end] = (
         0.0,
         END_LOGIT if ends else -END_LOGIT,
     )

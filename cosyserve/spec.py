@@ -1,4 +1,4 @@
-"""The numbers of CosyVoice2 in one place.
+"""The numbers that all generations share, in one place; `cosyserve.generations` has the others.
 
 Everything here is fixed by the published checkpoints (25 Hz FSQ speech tokens, 50 Hz mel, 24 kHz
 sound); layer sizes are not, they are read from the model directory.
@@ -12,11 +12,6 @@ SAMPLES_PER_MEL_FRAME = 480
 SAMPLES_PER_TOKEN = SAMPLES_PER_MEL_FRAME * MEL_FRAMES_PER_TOKEN
 
 SPEECH_VOCABULARY = 6561
-END_OF_SPEECH = 6561
-RESERVED_SPEECH = 6562
-FILL = 6563
-SPEECH_ROWS = 6564
-
 SPEAKER_DIMENSION = 192
 CHUNK_TOKENS = 25
 CHUNK_FRAMES = CHUNK_TOKENS * MEL_FRAMES_PER_TOKEN

@@ -15,7 +15,15 @@ COSYVOICE2 = Generation(
     yaml_names=("cosyvoice2.yaml", "cosyvoice.yaml"),
     classes=(("llm", "Qwen2LM"), ("flow", "CausalMaskedDiffWithXvec"), ("hift", "HiFTGenerator")),
     speech=SpeechVocabulary(
-        tokens=6561, rows=6564, end=6561, fill=6563, start=None, task=None, masked_by_reference=6561, head_bias=True
+        tokens=6561,
+        rows=6564,
+        end=6561,
+        fill=6563,
+        start=None,
+        task=None,
+        masked_by_reference=6561,
+        head_bias=True,
+        special_names=("<|eos1|>", "<|eos2|>", "<|eos3|>"),
     ),
     prompt=TextPrompt(end_mark="<|endofprompt|>", required=False, system=""),
     text_marks=("<|im_start|>", "<|im_end|>", "<|endofprompt|>", *SOUND_MARKS),

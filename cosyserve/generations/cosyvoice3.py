@@ -10,7 +10,15 @@ COSYVOICE3 = Generation(
     yaml_names=("cosyvoice3.yaml",),
     classes=(("llm", "CosyVoice3LM"), ("flow", "CausalMaskedDiffWithDiT"), ("hift", "CausalHiFTGenerator")),
     speech=SpeechVocabulary(
-        tokens=6561, rows=6761, end=6562, fill=6564, start=6561, task=6563, masked_by_reference=6561, head_bias=False
+        tokens=6561,
+        rows=6761,
+        end=6562,
+        fill=6564,
+        start=6561,
+        task=6563,
+        masked_by_reference=6561,
+        head_bias=False,
+        special_names=("<|sos|>", "<|eos1|>", "<|task_id|>", "<|fill|>"),
     ),
     prompt=TextPrompt(end_mark="<|endofprompt|>", required=True, system="You are a helpful assistant."),
     text_marks=(*COSYVOICE2.text_marks, "<|endofsystem|>", *(f"[{mark}]" for mark in PHONEMES + PINYIN)),

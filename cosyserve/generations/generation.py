@@ -32,11 +32,19 @@ class SpeechVocabulary:
     """
     head_bias: bool
     """Whether the head has a bias."""
+    special_names: tuple[str, ...]
+    """Tokens of the first special ids in the published conversions for other engines; those of the
+    later ones are named like sounds.
+    """
 
     @property
     def special(self) -> tuple[int, ...]:
         """All ids that are no sound, in order."""
         return tuple(range(self.tokens, self.rows))
+
+    def all_but(self, special: int) -> tuple[int, ...]:
+        """All special ids but one."""
+        return tuple(one for one in self.special if one != special)
 
 
 @dataclass(frozen=True, kw_only=True)

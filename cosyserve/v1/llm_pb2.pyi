@@ -176,7 +176,9 @@ class GenerateSetup(google.protobuf.message.Message):
     """
     @property
     def prompt_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Text token ids of the voice's prompt, at most 2048."""
+        """Text token ids of the voice's prompt, at most 2048. CosyVoice3 has to have the id of
+        <|endofprompt|> here, or in text_ids of GenerateRequest. Otherwise: INVALID_ARGUMENT.
+        """
 
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:

@@ -32,8 +32,8 @@ from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
 from services.frontend.voices.speaker_file import FILE as VOICE_FILE
 from services.frontend.voices.speaker_file import read_voices
-from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import WEIGHTS as LLM
 from services.llm.generation.config import read_config as read_llm_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.token2wav.flow.weights import FILE as FLOW

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from services.llm.backends import torch_backend
 from services.llm.generation import requested_script
@@ -112,7 +113,9 @@ async def spoken_tokens(
     golden: dict[str, list[int]], case: str, profile: int, monkeypatch: pytest.MonkeyPatch
 ) -> list[int]:
     monkeypatch.setattr(
-        requested_script, "RepetitionAwareChooser", lambda sampling, draw: _UntilLimit(golden["bistream_limit"][0])
+        requested_script,
+        "RepetitionAwareChooser",
+        lambda sampling, draw: _UntilLimit(COSYVOICE2.speech, golden["bistream_limit"][0]),
     )
     script = Script(letters=tuple(golden["bistream_text_ids"]))
     script.voice.CopyFrom(voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import ServedModel, expected_tensors
@@ -140,6 +140,7 @@ SIZES = {
     "num_key_value_heads": 3,
 }
 LIMIT = 90
+SPEECH = COSYVOICE2.speech
 TEXT = tuple(range(20, 41))
 CASES = {"with_prompt": (tuple(range(100, 109)), tuple(range(3000, 3020))), "no_prompt": ((), ())}
 
@@ -159,9 +160,9 @@ def recorded(
     def best(*, ending: bool) -> int:
         scores = model.log_probabilities(model.forward(model.embed(lm_input), cache)[-1:])[0].numpy().copy()
         if ending and len(out) >= LIMIT:
-            sampled.append(END_OF_SPEECH)
+            sampled.append(SPEECH.end)
         else:
-            scores[[END_OF_SPEECH, RESERVED_SPEECH]] = -np.inf
+            scores[[*SPEECH.all_but(SPEECH.fill)]] = -np.inf
             sampled.append(int(scores.argmax()))
         return sampled[-1]
 
@@ -172,7 +173,7 @@ def recorded(
             waiting, speech = waiting[5:], speech[15:]
         if speech:
             continue
-        if (out and out[-1] == FILL) or (not out and lm_input == [START]):
+        if (out and out[-1] == SPEECH.fill) or (not out and lm_input == [START]):
             if len(waiting) < 5:
                 continue
             lm_input = waiting[:5] if out else lm_input + waiting[:5]
@@ -180,18 +181,18 @@ def recorded(
         while True:
             if len(out) == next_fill:
                 model.forward(model.embed(lm_input), cache)
-                chosen = FILL
+                chosen = SPEECH.fill
             else:
                 chosen = best(ending=False)
-            if chosen == FILL:
+            if chosen == SPEECH.fill:
                 next_fill = len(out) + 16
             out.append(chosen)
-            if chosen >= SPEECH_VOCABULARY:
+            if chosen >= SPEECH.tokens:
                 break
             sent.append(chosen)
             lm_input = speech_inputs([chosen])
     lm_input = [*lm_input, *waiting, TASK]
-    while (chosen := best(ending=True)) != END_OF_SPEECH:
+    while (chosen := best(ending=True)) != SPEECH.end:
         out.append(chosen)
         sent.append(chosen)
         lm_input = speech_inputs([chosen])

@@ -95,7 +95,7 @@ def test_speech_tokens() -> None:
     model = ServedModel.read(BUNDLE.path).load(CUDA)
     prompt = Prompt(tuple(reference["prompt_text_ids"][0].tolist()), tuple(reference["prompt_speech_ids"][0].tolist()))
     text = tuple(reference["text_ids"][0].tolist())
-    script = WholeText(prompt, text, Profile.UPSTREAM, GreedyChooser())
+    script = WholeText(model.config, prompt, text, Profile.UPSTREAM, GreedyChooser())
     assert (
         Alone(model, script, positions_of_whole_text(prompt, len(text), limit=1024)).run()
         == reference["greedy_tokens"].tolist()

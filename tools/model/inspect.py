@@ -18,10 +18,10 @@ from torch import Tensor
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import MANIFEST
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
-from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash, read_tensors
-from services.llm.generation.config import LlmConfig, read_config
+from services.llm.engine.weights import HEAD_BIAS, TIED_HEAD, expected_tensors, model_hash, read_tensors
+from services.llm.generation.config import WEIGHTS, LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
 from tools.model.checkpoints.llm_checkpoint import numbering, sizes_of
@@ -46,10 +46,10 @@ def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, 
                 problems.append(str(error))
         files[file.relative_to(path).as_posix()] = facts
     description: dict[str, Any] = {
-        "directory": str(path), "kind": "CosyVoice2 model directory",
+        "directory": str(path), "kind": "model directory",
         "bytes": sum(facts["bytes"] for facts in files.values())
     }  # fmt: skip
-    for part in (_language_model, _token2wav, _voices):
+    for part in (_generation, _language_model, _token2wav, _voices):
         try:
             description |= part(directory, files)
         except ModelError as error:
@@ -100,13 +100,17 @@ def _summary(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     }
 
 
+def _generation(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"kind": f"{generation_of(directory).title} model directory"}
+
+
 def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     config = read_config(directory)
     tokenizer, vocabulary = numbering(directory, config)
     tensors = read_tensors(directory.file(WEIGHTS))
-    bias = tensors.get("llm_decoder.bias")
-    if bias is None:
-        raise ModelError(f"{directory.path / WEIGHTS}: no tensor llm_decoder.bias")
+    bias = tensors.get(HEAD_BIAS)
+    if bias is None and config.speech.head_bias:
+        raise ModelError(f"{directory.path / WEIGHTS}: no tensor {HEAD_BIAS}")
     if TIED_HEAD in tensors:
         files[WEIGHTS]["note"] = f"{TIED_HEAD} is never used"
     return {
@@ -121,13 +125,18 @@ def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]])
         }
         | _numbering(vocabulary),
         "sampling": asdict(config.sampling),
-        "head_bias": {
-            "largest_magnitude": float(bias.abs().max()),
-            "mean": float(bias.float().mean()),
-            "of_end_of_speech": float(bias[END_OF_SPEECH]),
-        },
         "memory": _memory(config, vocabulary),
-    }
+    } | (
+        {}
+        if bias is None
+        else {
+            "head_bias": {
+                "largest_magnitude": float(bias.abs().max()),
+                "mean": float(bias.float().mean()),
+                "of_end_of_speech": float(bias[config.speech.end]),
+            }
+        }
+    )
 
 
 def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]:
@@ -135,9 +144,10 @@ def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]
     top.
     """
     values = sum(math.prod(shape) for shape in expected_tensors(config).values())
-    # What the extended vocabulary replaces: three tables, the head and its bias, which lies next to
+    # What the extended vocabulary replaces: the tables, the head and its bias, which lies next to
     # it.
-    replaced = (config.text_vocabulary + 2 * SPEECH_ROWS + 2) * config.hidden_size + SPEECH_ROWS
+    rows, bias = config.text_vocabulary + 2 * config.speech.rows + vocabulary.marks, config.speech.head_bias
+    replaced = rows * config.hidden_size + config.speech.rows * bias
     extended = values - replaced + 2 * vocabulary.rows * config.hidden_size
     position = 2 * config.layers * config.kv_width
 
@@ -160,7 +170,7 @@ def _token2wav(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> d
     counts = {name: files[name]["values"] for name in TOKEN2WAV_WEIGHTS if "values" in files.get(name, {})}
     if len(counts) < len(TOKEN2WAV_WEIGHTS):
         missing = ", ".join(name for name in TOKEN2WAV_WEIGHTS if name not in counts)
-        raise ModelError(f"{directory.path}: {missing} missing; a CosyVoice2 model directory needs it")
+        raise ModelError(f"{directory.path}: {missing} missing; a model directory needs it")
     facts = {
         name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()
     }
@@ -212,7 +222,7 @@ def describe(path: Path, cache: EngineCache, *, quick: bool = False) -> dict[str
         return describe_model(path, cache, quick=quick)
     if read_manifest(path) is not None:
         return describe_conversion(path, quick=quick)
-    raise ModelError(f"{path}: neither a CosyVoice2 model directory nor a conversion of one")
+    raise ModelError(f"{path}: neither a model directory nor a conversion of one")
 
 
 def render(description: dict[str, Any]) -> str:

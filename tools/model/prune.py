@@ -23,14 +23,14 @@ from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import MANIFEST, exclusive_lock, is_locked
 from cosyserve.model_directory import ModelDirectory
-from services.llm.generation.config import BACKBONE_CONFIG
+from services.llm.generation.config import identity_files
 from services.token2wav.engines.artifacts import WRITER
 from tools.model.output.command import ENGINES, JSON, command, engine_cache
 from tools.model.output.complete_directory import leftovers, read_manifest
 from tools.model.output.progress import in_units
 
-_LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
-"""The files that the services' model hashes cover, in addition to the yaml."""
+_TOKEN2WAV_FILES = ("flow.pt", "hift.pt")
+"""The files that token2wav's model hash covers, in addition to the yaml."""
 _LEFT = (".building-", ".broken-")
 
 
@@ -112,8 +112,8 @@ def model_hashes(models: Sequence[Path]) -> frozenset[str]:
     hashes = set()
     for path in models:
         directory = ModelDirectory(path)
-        for names in (_LLM_FILES, _TOKEN2WAV_FILES):
-            hashes.add(directory.content_hash([*names, directory.yaml_name]))
+        for names in (identity_files(directory), [*_TOKEN2WAV_FILES, directory.yaml_name]):
+            hashes.add(directory.content_hash(names))
     return frozenset(hashes)
 
 

@@ -20,9 +20,8 @@ from torch import Tensor
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock
-from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.weights import ServedModel, load_tensors
+from services.llm.engine.weights import HEAD_BIAS, ServedModel, load_tensors
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
@@ -55,13 +54,15 @@ _DIFFERING_OF_ONE = 0.5
 """Share of one sentence's decisions: a fault that shows with one kind of prompt alone must not
 drown in the sum.
 """
-_HEAD_BIAS = "llm_decoder.bias"
+_NO_PROMPT = Prompt()
 FUSED = "fused"
 """The engine of our own kernels."""
 
 
-def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str, Question]]:
-    """Name and question."""
+def questions(
+    model: Path, vocabulary: ExtendedVocabulary, shortest: Prompt = _NO_PROMPT
+) -> Iterator[tuple[str, Question]]:
+    """Name and question. shortest: with which a sentence is accepted."""
     path = model / "llm.npz"
     if path.exists():
         with np.load(path, allow_pickle=False) as arrays:
@@ -76,8 +77,9 @@ def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str
         return tuple(int(token) for token in drawn.integers(0, below, count))
 
     for prompted, count in ((0, 30), (40, 60)):
-        prompt = Prompt(ids(prompted // 4, vocabulary.text_ids), ids(prompted, SPEECH_VOCABULARY))
-        said = Question(prompt, ids(12, vocabulary.text_ids), ids(count, SPEECH_VOCABULARY))
+        sounds = vocabulary.speech.tokens
+        prompt = Prompt(shortest.text_ids + ids(prompted // 4, vocabulary.text_ids), ids(prompted, sounds))
+        said = Question(prompt, ids(12, vocabulary.text_ids), ids(count, sounds))
         yield f"{prompted} tokens of prompt, {count} spoken", said
 
 
@@ -87,7 +89,7 @@ def reference(served: ServedModel, precision: Precision, *, rounded_bias: bool) 
     """
     tensors = load_tensors(served.directory, served.config)
     for name, tensor in tensors.items():
-        if precision is not Precision.FLOAT32 and (name != _HEAD_BIAS or rounded_bias):
+        if precision is not Precision.FLOAT32 and (name != HEAD_BIAS or rounded_bias):
             tensors[name] = rounded(tensor, precision).float()
     return SpeechTokenModel.build(served.config, tensors, torch.device("cpu"))
 
@@ -104,7 +106,7 @@ def compare(
             wanted, layers = _torch_path(model, question)
             hidden = converted.hidden(question)
             scores = converted.log_probabilities(hidden[-1][question.before - 1 :])
-            last = converted.first + SPEECH_ROWS
+            last = converted.first + model.config.speech.rows
             spoken = scores[:, converted.first : last]
             engine_scores = torch.where(spoken.isfinite(), spoken.clamp_min(_NEVER), spoken)
             report.compare(f"{name}: log-probabilities", engine_scores, wanted.clamp_min(_NEVER), TOLERANCE)
@@ -177,7 +179,8 @@ def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
         engines=options.engines,
         **chosen,
     )
-    return judged(asyncio.run(agreements(options.model, engine, list(questions(options.model, vocabulary)))))
+    asked = list(questions(options.model, vocabulary, served.config.shortest_prompt))
+    return judged(asyncio.run(agreements(options.model, engine, asked)))
 
 
 def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
+from cosyserve.generations.generation import SpeechVocabulary
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.stepper import Alone
@@ -27,7 +27,11 @@ from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
 
 FILE = "llm.npz"
-_EOS_BIAS = 30.0
+_RAISED_BY = 30.0
+_WITH_PROMPT, _SHORT = "with_prompt", "_short"
+_CASES = (_WITH_PROMPT, "no_prompt")
+_LEFT_OUT = 4
+"""Ids at the end of the text that the short cases leave out."""
 MAIN_PHASE = "(continuous, while text arrives)"
 """Remark of the rows that hold the served profile to the reference. Only the tokens made before the
 text ends are compared: behind its end the reference feeds the last speech embedding a second time
@@ -45,28 +49,41 @@ def verify(directory: Path, report: Report) -> None:
 
 def _compare(directory: Path, arrays: Recording) -> None:
     bundle = _Bundle(ServedModel.read(directory).load(torch.device("cpu")), arrays)
-    equal = 0.0
+    speech, equal = bundle.speech, 0.0
+    has_system = bundle.has_system
+    raised = (
+        {"sos": speech.masked_by_reference, "eos": speech.end, "last_row": speech.rows - 1}
+        if has_system
+        else {"eos_bias": speech.end}
+    )
     recipes: dict[str, Recipe] = {
         "prefix_embeds": (equal, bundle.prefix),
         "hidden_last": (5e-5, bundle.forced_hidden),
         "logprobs_forced": (1e-4, bundle.forced_scores),
         "greedy_tokens": (equal, lambda: bundle.spoken(bundle.prompt(), GreedyChooser())),
-        "greedy_tokens_no_prompt": (equal, lambda: bundle.spoken(Prompt(), GreedyChooser())),
+        "greedy_tokens_no_prompt": (equal, bundle.spoken_without_prompt),
         "greedy_tokens_text_prompt_only": (
             equal,
-            lambda: bundle.spoken(Prompt(bundle.prompt().text_ids), GreedyChooser()),
+            lambda: bundle.spoken(Prompt(bundle.text_prompt()), GreedyChooser()),
         ),
-        "greedy_tokens_eos_bias_plus30": (equal, bundle.spoken_with_biased_end),
         "ras_argmax_tokens": (equal, lambda: bundle.spoken(bundle.prompt(), bundle.repetition_aware())),
     }
+    for name, row in raised.items():
+        recipes[f"greedy_tokens_{name}_plus30"] = (equal, partial(bundle.spoken_with_raised, row))
     for prefix in ("nucleus", "nucleus_sharp"):
         recipes[f"{prefix}_ids"] = (equal, partial(bundle.nuclei, prefix, "ids"))
         recipes[f"{prefix}_probs"] = (1e-5, partial(bundle.nuclei, prefix, "probs"))
     arrays.compare_all(recipes)
-    for case in ("with_prompt", "no_prompt"):
+    for case in (*_CASES, *(f"{case}_short" for case in _CASES if has_system)):
         for what in ("tokens", "sampled"):
             arrays.compare(f"bistream_{what}_{case}", equal, partial(bundle.interleaved, UpstreamText, case, what))
-        arrays.compare(f"bistream_tokens_{case} {MAIN_PHASE}", equal, partial(bundle.main_phase, case), beginning=True)
+        # Behind a system part, without prompt speech, the reference first decides from no text.
+        if case.startswith(_WITH_PROMPT) or not has_system:
+            arrays.compare(
+                f"bistream_tokens_{case} {MAIN_PHASE}", equal, partial(bundle.main_phase, case), beginning=True
+            )
+    if has_system:
+        arrays.use("end_of_prompt_id")
     # How far from a tie the recorded sequences are, which is what makes asking for equality fair.
     arrays.use("greedy_min_top2_gap")
 
@@ -79,22 +96,35 @@ class _Bundle:
     def __init__(self, model: SpeechTokenModel, arrays: Recording) -> None:
         self._model, self._arrays = model, arrays
 
+    @property
+    def speech(self) -> SpeechVocabulary:
+        return self._config.speech
+
+    @property
+    def has_system(self) -> bool:
+        """Whether a sentence of this generation has to have a system part."""
+        return self._config.end_of_prompt is not None
+
     def ids(self, name: str) -> tuple[int, ...]:
         return tuple(int(value) for value in self._arrays[name].reshape(-1))
 
     def prompt(self) -> Prompt:
         return Prompt(self.ids("prompt_text_ids"), self.ids("prompt_speech_ids"))
 
+    def text_prompt(self) -> tuple[int, ...]:
+        """The prompt text without prompt speech."""
+        return self.ids("system_text_ids" if self.has_system else "prompt_text_ids")
+
     def repetition_aware(self) -> Chooser:
         return RepetitionAwareChooser(self._config.sampling, lambda weights, step, draw: int(np.argmax(weights)))
 
     def prefix(self) -> Tensor:
-        return self._model.embed(self._script(self.prompt(), GreedyChooser()).take())[None]
+        return self._model.embed(self._script(self.prompt(), self.ids("text_ids"), GreedyChooser()).take())[None]
 
     def forced_hidden(self) -> Tensor:
         """The prompt in one pass, then one forced token after another."""
         forced = self.ids("forced_speech_ids")
-        inputs = self._script(self.prompt(), GreedyChooser()).take()
+        inputs = self._script(self.prompt(), self.ids("text_ids"), GreedyChooser()).take()
         cache = SequenceCache.reserve(self._config, len(inputs) + len(forced), self._model.device)
         hidden = [self._model.forward(self._model.embed(inputs), cache)[-1:]]
         hidden += [self._model.forward(self._model.embed(speech_inputs([token])), cache) for token in forced]
@@ -103,16 +133,23 @@ class _Bundle:
     def forced_scores(self) -> Tensor:
         return self._model.log_probabilities(self.forced_hidden()[0])
 
-    def spoken(self, prompt: Prompt, chooser: Chooser, model: SpeechTokenModel | None = None) -> list[int]:
-        script = self._script(prompt, chooser)
-        capacity = positions_of_whole_text(
-            prompt, len(self.ids("text_ids")), limit=1 << 30, lengths=self._config.lengths
-        )
-        return Alone(model or self._model, script, capacity).run()
+    def spoken(
+        self, prompt: Prompt, chooser: Chooser, model: SpeechTokenModel | None = None, text: str = "text_ids"
+    ) -> list[int]:
+        """text: name of the array."""
+        ids = self.ids(text)
+        capacity = positions_of_whole_text(prompt, len(ids), limit=1 << 30, lengths=self._config.lengths)
+        return Alone(model or self._model, self._script(prompt, ids, chooser), capacity).run()
 
-    def spoken_with_biased_end(self) -> list[int]:
+    def spoken_without_prompt(self) -> list[int]:
+        """The reference has the system part in the text then, where it counts for the lengths."""
+        text = "text_with_system_ids" if self.has_system else "text_ids"
+        return self.spoken(Prompt(), GreedyChooser(), text=text)
+
+    def spoken_with_raised(self, row: int) -> list[int]:
+        """With a score that is higher at every step."""
         bias = self._model.head_bias.clone()
-        bias[END_OF_SPEECH] += _EOS_BIAS
+        bias[row] += _RAISED_BY
         return self.spoken(self.prompt(), GreedyChooser(), replace(self._model, head_bias=bias))
 
     def nuclei(self, prefix: str, what: str) -> NDArray[np.float32]:
@@ -153,11 +190,12 @@ class _Bundle:
         """
         prompt = (
             Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids"))
-            if case == "with_prompt"
-            else Prompt()
+            if case.startswith(_WITH_PROMPT)
+            else Prompt(self.text_prompt() if self.has_system else ())
         )
         text, limit = self.ids("bistream_text_ids"), int(self._arrays["bistream_limit"])
-        chooser = _UntilLimit(limit)
+        text = text[:-_LEFT_OUT] if case.endswith(_SHORT) else text
+        chooser = _UntilLimit(self.speech, limit)
         script = kind(self._config, prompt, chooser)
         margin = 2 * self._config.speech_block + 4
         # A block of text may bring a block of speech, whatever the limit is: that counts only once
@@ -178,19 +216,29 @@ class _Bundle:
     def _config(self) -> LlmConfig:
         return self._model.config
 
-    def _script(self, prompt: Prompt, chooser: Chooser) -> WholeText:
-        return WholeText(prompt, self.ids("text_ids"), Profile.UPSTREAM, chooser, lengths=self._config.lengths)
+    def _script(self, prompt: Prompt, text: tuple[int, ...], chooser: Chooser) -> WholeText:
+        return WholeText(self._config, prompt, text, Profile.UPSTREAM, chooser)
 
 
 @dataclass
 class _UntilLimit:
-    """The bundle's rule for text streaming: the best id that is neither end nor reserved, until
-    `limit` decisions are made and ending is allowed."""
+    """The bundle's rule for text streaming: the best id among the sounds and the fill, until
+    `limit` decisions are made and the text has ended."""
 
+    speech: SpeechVocabulary
     limit: int
     sampled: list[int] = field(default_factory=list)
 
     def choose(self, scores: Scores, tokens: Sequence[int]) -> int:
-        ends = len(tokens) >= self.limit and bool(np.isfinite(scores[END_OF_SPEECH]))
-        self.sampled.append(END_OF_SPEECH if ends else int(np.argmax(mask(scores, (END_OF_SPEECH, RESERVED_SPEECH)))))
+        ends = len(tokens) >= self.limit and self._in_last_phase(scores)
+        best = int(np.argmax(mask(scores, self.speech.all_but(self.speech.fill))))
+        self.sampled.append(self.speech.end if ends else best)
         return self.sampled[-1]
+
+    def _in_last_phase(self, scores: Scores) -> bool:
+        """By the masks: the served profile then masks the fill, the reference nothing."""
+        end, fill, other = (
+            bool(np.isfinite(scores[row]))
+            for row in (self.speech.end, self.speech.fill, self.speech.masked_by_reference)
+        )
+        return end and (other or not fill)

@@ -69,6 +69,7 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
     good = [one.tokens for one in speak(engine, [3, 4], 6)]
     heard = first, failed, last = Heard(), Heard(), Heard()
     bad = WholeText(
+        PUBLISHED_LLM,
         Prompt((), ()),
         (POISONED,) * 3,
         Profile.CONTINUOUS,

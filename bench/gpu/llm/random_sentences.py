@@ -48,9 +48,8 @@ def script(seed: int, text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> 
         tuple((17 * seed + 13 * i) % 6561 for i in range(speech)),
     )
     text = tuple((7 * seed + 3 * i) % 900 for i in range(text_ids))
-    return WholeText(
-        prompt, text, Profile.CONTINUOUS, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0))
-    )
+    chooser = RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0))
+    return WholeText(PUBLISHED_LLM, prompt, text, Profile.CONTINUOUS, chooser)
 
 
 def capacity(text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> int:

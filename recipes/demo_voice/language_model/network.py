@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_ROWS
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from recipes.demo_voice.language_model.layouts import Vocabulary
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.training import parameter_store
@@ -25,6 +25,8 @@ as other weights do.
 NEVER = -1e4
 """Bias of an id that is never to be chosen; fits half precision."""
 _SPREAD = 0.02
+_SPEECH = COSYVOICE2.speech
+"""The bundled voice is a model of this generation."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def start_from(bundled: Mapping[str, Tensor], leaves: Mapping[str, Tensor], voca
         for name, tensor in bundled.items()
     }
     ids = codes.known_ids(codes.digits_of(vocabulary.codes), values[HEAD_BIAS] > NEVER / 2)
-    decided = torch.cat((ids, ids.new_tensor([END_OF_SPEECH, FILL])))
+    decided = torch.cat((ids, ids.new_tensor([_SPEECH.end, _SPEECH.fill])))
     values[TABLES[2]] = torch.cat((values[TABLES[2]][ids], leaves[TABLES[2]][vocabulary.codes :]))
     values |= {name: values[name][decided] for name in (HEAD, HEAD_BIAS)}
     for name, leaf in leaves.items():
@@ -109,11 +111,11 @@ def published(leaves: Mapping[str, Tensor], vocabulary: Vocabulary, first_id: in
     tensors = {name: leaf.detach() * (TABLE_GAIN if name in TABLES else 1.0) for name, leaf in leaves.items()}
     own = slice(first_id, first_id + vocabulary.codes)
     table, head, bias = tensors[TABLES[2]], tensors[HEAD], tensors[HEAD_BIAS]
-    wide = head.new_zeros(SPEECH_ROWS, head.shape[1])
+    wide = head.new_zeros(_SPEECH.rows, head.shape[1])
     tensors[TABLES[2]] = wide.clone()
     tensors[TABLES[2]][own] = table[: vocabulary.codes]
-    tensors[HEAD], tensors[HEAD_BIAS] = wide, bias.new_full((SPEECH_ROWS,), NEVER)
+    tensors[HEAD], tensors[HEAD_BIAS] = wide, bias.new_full((_SPEECH.rows,), NEVER)
     for into, rows in ((tensors[HEAD], head), (tensors[HEAD_BIAS], bias)):
         into[own] = rows[: vocabulary.codes]
-        into[END_OF_SPEECH], into[FILL] = rows[vocabulary.end], rows[vocabulary.fill]
+        into[_SPEECH.end], into[_SPEECH.fill] = rows[vocabulary.end], rows[vocabulary.fill]
     return tensors

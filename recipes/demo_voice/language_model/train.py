@@ -34,8 +34,7 @@ from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.tokenizer.trained import SETTINGS, TrainedTokenizer
 from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule, run
-from services.llm.engine.weights import WEIGHTS
-from services.llm.generation.config import LlmConfig, read_config
+from services.llm.generation.config import WEIGHTS, LlmConfig, read_config
 
 BEST = "llm_best.pt"
 AVERAGE_DECAY = 0.998

@@ -31,6 +31,8 @@ class Backend(Protocol):
     """Number of text ids; ids below it are valid."""
     lengths: LengthBounds
     """How many speech tokens a sentence can have."""
+    shortest_prompt: Prompt
+    """The shortest prompt with which a sentence is accepted."""
     alignment: AlignmentTable | None
     """Table that aligns tokens to text ids; None when the model directory has none."""
 
@@ -56,10 +58,10 @@ class Backend(Protocol):
 
 
 async def generate_first_hop(
-    generate: Callable[[Generation], AsyncGenerator[Hop]], *, text_ids: int, tokens: int
+    generate: Callable[[Generation], AsyncGenerator[Hop]], prompt: Prompt, *, text_ids: int, tokens: int
 ) -> None:
     """Generate the first `tokens` tokens of a text of `text_ids` ids, and cancel the rest."""
-    generation = Generation(prompt=Prompt(), text=(0,) * text_ids, grouping=Grouping(first=tokens))
+    generation = Generation(prompt=prompt, text=(0,) * text_ids, grouping=Grouping(first=tokens))
     async with contextlib.aclosing(generate(generation)) as hops:
         async for hop in hops:
             if hop.tokens:
@@ -145,7 +147,8 @@ class MeasuredGeneration:
 
     async def calibrate(self) -> None:
         """Measure about a second of speech. Raises what the backend raises."""
-        await generate_first_hop(self.generate, text_ids=CALIBRATION_TOKENS, tokens=CALIBRATION_TOKENS)
+        prompt = self._backend.shortest_prompt
+        await generate_first_hop(self.generate, prompt, text_ids=CALIBRATION_TOKENS, tokens=CALIBRATION_TOKENS)
 
 
 _GAUGES: tuple[tuple[Metric, Callable[[MeasuredGeneration], float]], ...] = (

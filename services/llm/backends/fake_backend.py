@@ -19,7 +19,7 @@ from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.generation.config import PUBLISHED_LENGTHS
 from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox
-from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Sampling, TextStream
+from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
 from services.llm.settings import LlmSettings
 
@@ -44,6 +44,7 @@ class FakeBackend:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
+        self.shortest_prompt = Prompt()
         self.alignment: AlignmentTable | None = (
             _FixedAlignment(self.text_vocabulary) if settings.fake_fault == "left_out" else None
         )
@@ -88,7 +89,7 @@ class FakeBackend:
             yield hops.pop()
 
     async def warm_up(self) -> None:
-        await generate_first_hop(self.generate, text_ids=1, tokens=TOKENS_PER_TEXT_ID)
+        await generate_first_hop(self.generate, self.shortest_prompt, text_ids=1, tokens=TOKENS_PER_TEXT_ID)
 
     async def close(self) -> None:
         self._closed = True

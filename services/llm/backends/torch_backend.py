@@ -37,7 +37,12 @@ class TorchBackend:
         self, engine: Engine, identity: Identity, max_positions: int, alignment: AlignmentTable | None = None
     ) -> None:
         self.engine, self.identity, self._max_positions, self.alignment = engine, identity, max_positions, alignment
-        self.text_vocabulary, self.lengths = engine.config.text_vocabulary, engine.config.lengths
+        config = engine.config
+        self.text_vocabulary, self.lengths, self.shortest_prompt = (
+            config.text_vocabulary,
+            config.lengths,
+            config.shortest_prompt,
+        )
 
     @classmethod
     def load(cls, settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> "TorchBackend":
@@ -108,7 +113,7 @@ class TorchBackend:
 
     async def warm_up(self) -> None:
         """One prompt and a few tokens through the engine."""
-        await generate_first_hop(self.generate, text_ids=2, tokens=4)
+        await generate_first_hop(self.generate, self.shortest_prompt, text_ids=2, tokens=4)
 
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)

@@ -1,4 +1,4 @@
-"""The speech-token decoder: a Qwen2 backbone between three embedding tables and a head of 6564 ids.
+"""The speech-token decoder: a Qwen2 backbone between three embedding tables and a head.
 Weights only, no state.
 
 Pre-norm blocks: x + attention(norm(x)), x + mlp(norm(x)); grouped-query causal attention with
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cosyserve.generations.generation import SpeechVocabulary
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.script import Input
@@ -69,14 +70,20 @@ class SpeechTokenModel:
             )
             for at in (f"llm.model.model.layers.{index}" for index in range(config.layers))
         )
-        tables = ("llm_embedding.weight", "llm.model.model.embed_tokens.weight", "speech_embedding.weight")
+        speech, vocabulary = tensors["speech_embedding.weight"], config.speech
         return cls(
             config=config,
-            tables=(tensors[tables[0]].to(device), tensors[tables[1]].to(device), tensors[tables[2]].to(device)),
+            tables=(
+                _special_rows(tensors, vocabulary).to(device),
+                tensors["llm.model.model.embed_tokens.weight"].to(device),
+                speech.to(device),
+            ),
             layers=layers,
             norm=tensors["llm.model.model.norm.weight"].to(device),
             head=tensors["llm_decoder.weight"].to(device),
-            head_bias=tensors["llm_decoder.bias"].to(device),
+            head_bias=(tensors["llm_decoder.bias"] if vocabulary.head_bias else speech.new_zeros(vocabulary.rows)).to(
+                device
+            ),
             rotary_frequencies=_rotary_frequencies(config.rope_theta, config.head_size, device),
         )
 
@@ -142,7 +149,7 @@ class SpeechTokenModel:
         return self._normalize(hidden, self.norm)
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """[n, hidden] -> float32 [n, 6564]."""
+        """[n, hidden] -> float32 [n, ids]."""
         return F.log_softmax(F.linear(hidden, self.head, self.head_bias), dim=-1)
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,6 +181,13 @@ class SpeechTokenModel:
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, (hidden.shape[-1],), weight, self.config.rms_norm_eps)
+
+
+def _special_rows(tensors: Mapping[str, Tensor], vocabulary: SpeechVocabulary) -> Tensor:
+    """The rows that `Table.SPECIAL` names: a table of its own, or rows of the speech embedding."""
+    if vocabulary.start is None or vocabulary.task is None:
+        return tensors["llm_embedding.weight"]
+    return tensors["speech_embedding.weight"][[vocabulary.start, vocabulary.task]]
 
 
 @functools.cache

@@ -126,7 +126,7 @@ class Passes(Protocol):
     """The model pass of a single sequence. Used by the engine's thread only."""
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
-        """Log-probabilities [6564] after the last of n >= 1 inputs; the cache grows by n. of_voice:
+        """Log-probabilities [ids] after the last of n >= 1 inputs; the cache grows by n. of_voice:
         as `Script.of_voice`.
 
         A pure function of the arguments: other sequences do not change a bit of it.

@@ -1,12 +1,14 @@
 """The files of a model directory that this service reads. `llm.pt` is read without executing it and
 checked tensor by tensor.
 
-Source of names and shapes: compatibility specification section 3.5.
+Source of names and shapes: compatibility specification of CosyVoice2, section 3.5, and of
+CosyVoice3, section 3.1.
 """
 
 import pickle
 import warnings
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +16,14 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError, SettingsError
+from cosyserve.generations.reading import GENERATIONS
 from cosyserve.model_directory import ModelDirectory, check_tensors
-from cosyserve.spec import SPEECH_ROWS
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, read_config
+from services.llm.generation.config import WEIGHTS, LlmConfig, identity_files, read_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.llm.guards.alignment import AlignmentTable
 
-WEIGHTS = "llm.pt"
+SPEECH, HEAD_BIAS = "speech_embedding.weight", "llm_decoder.bias"
 TIED_HEAD = "llm.model.lm_head.weight"
 _ROWS_AT_ONCE = 4096
 """Rows of a tensor that are checked at a time: checking the text embedding as a whole would need
@@ -60,12 +62,12 @@ def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
     among them.
     """
     hidden, mlp = config.hidden_size, config.intermediate_size
-    query = config.heads * config.head_size
-    shapes: dict[str, tuple[int, ...]] = {
-        "llm_embedding.weight": (2, hidden),
-        "speech_embedding.weight": (SPEECH_ROWS, hidden),
-        "llm_decoder.weight": (SPEECH_ROWS, hidden),
-        "llm_decoder.bias": (SPEECH_ROWS,),
+    query, speech = config.heads * config.head_size, config.speech
+    shapes: dict[str, tuple[int, ...]] = {} if speech.start is not None else {"llm_embedding.weight": (2, hidden)}
+    shapes |= {SPEECH: (speech.rows, hidden), "llm_decoder.weight": (speech.rows, hidden)}
+    if speech.head_bias:
+        shapes |= {HEAD_BIAS: (speech.rows,)}
+    shapes |= {
         "llm.model.model.embed_tokens.weight": (config.text_vocabulary, hidden),
         "llm.model.model.norm.weight": (hidden,),
     }
@@ -96,6 +98,7 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
     """
     path = directory.file(WEIGHTS)
     tensors = read_tensors(path)
+    _require_own_generation(path, tensors, config)
     expected = expected_tensors(config)
     tied = {TIED_HEAD: expected["llm.model.model.embed_tokens.weight"]} if TIED_HEAD in tensors else {}
     check_tensors(path, tensors, expected | tied)
@@ -107,9 +110,23 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
     return {name: tensors[name].to(torch.float32) for name in expected}
 
 
+def _require_own_generation(path: Path, tensors: Mapping[str, Tensor], config: LlmConfig) -> None:
+    """Raises ModelError for a file of another generation than the yaml says."""
+    rows = len(tensors[SPEECH]) if SPEECH in tensors else config.speech.rows
+    if rows == config.speech.rows:
+        return
+    own = next((each.title for each in GENERATIONS if each.speech == config.speech), "another generation")
+    for other in GENERATIONS:
+        if other.speech.rows == rows:
+            raise ModelError(
+                f"{path}: its {rows} rows of speech are those of {other.title}; the directory's yaml is of {own}, "
+                f"which has {config.speech.rows}"
+            )
+
+
 def model_hash(directory: ModelDirectory) -> str:
-    """Hash of what this service loads: weights, sizes and sampling parameters."""
-    return directory.content_hash([WEIGHTS, BACKBONE_CONFIG, directory.yaml_name])
+    """Hash of what this service loads."""
+    return directory.content_hash(identity_files(directory))
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -1,5 +1,5 @@
-"""Configuration of the speech-token model, read from the model directory: layer sizes, rotary base,
-sampling parameters.
+"""Configuration of the speech-token model, read from the model directory: its generation's speech
+vocabulary, layer sizes, rotary base, sampling parameters.
 
 Sizes come from `CosyVoice-BlankEN/config.json`; sampling, the text:speech interleave and the bounds
 of a sentence's length from the yaml. A model that needs what this implementation does not compute
@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.generation import SpeechVocabulary
+from cosyserve.generations.reading import generation_of
+from cosyserve.generations.text_ids import VOCABULARY, end_of_prompt_id
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import (
     MAX_TOKENS_PER_TEXT_TOKEN,
     MIN_TOKENS_PER_TEXT_TOKEN,
     SPEECH_BLOCK,
-    SPEECH_VOCABULARY,
     TEXT_BLOCK,
 )
-from services.llm.generation.request import MOST_TOKENS
+from services.llm.generation.request import MOST_TOKENS, Prompt
 
+WEIGHTS = "llm.pt"
 BACKBONE_CONFIG = "CosyVoice-BlankEN/config.json"
 _FIXED: dict[str, tuple[Any, ...]] = {"hidden_act": ("silu",), "rope_scaling": (None,), "use_sliding_window": (False,)}
 
@@ -77,6 +80,10 @@ PUBLISHED_LENGTHS = LengthBounds()
 class LlmConfig:
     """Sizes of the decoder and of its embedding tables."""
 
+    speech: SpeechVocabulary
+    """Ids of the head and rows of the speech embedding."""
+    end_of_prompt: int | None = None
+    """Text id that every sentence has to have before its text; None: none is asked for."""
     hidden_size: int
     intermediate_size: int
     layers: int
@@ -99,9 +106,30 @@ class LlmConfig:
     def kv_width(self) -> int:
         return self.kv_heads * self.head_size
 
+    @property
+    def shortest_prompt(self) -> Prompt:
+        """The shortest prompt with which a sentence is accepted."""
+        return Prompt() if self.end_of_prompt is None else Prompt((self.end_of_prompt,))
+
+    def system_ids(self, prompt: Prompt) -> int:
+        """Number of leading prompt text ids that are the system part: up to the first mark that
+        ends it, with the mark. 0 where none is asked for, or there is none.
+        """
+        ids = prompt.text_ids
+        return 0 if self.end_of_prompt not in ids else ids.index(self.end_of_prompt) + 1
+
+
+def identity_files(directory: ModelDirectory) -> list[str]:
+    """Names of the files that a model's hash covers: weights, sizes and sampling parameters; and
+    the vocabulary, where an id of it is asked for.
+    """
+    names = [WEIGHTS, BACKBONE_CONFIG, directory.yaml_name]
+    return [*names, VOCABULARY] if generation_of(directory).prompt.required else names
+
 
 def read_config(directory: ModelDirectory) -> LlmConfig:
     """The model's sizes and sampling parameters. Raises ModelError naming file and key."""
+    generation = generation_of(directory)
     path = directory.file(BACKBONE_CONFIG)
     try:
         backbone = json.loads(path.read_text(encoding="utf-8"))
@@ -120,21 +148,30 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
             f"{path}: {heads} heads of {head_size} with {kv_heads} key heads do not fit a width of {hidden}"
         )
     section = directory.section("llm")
-    sizes = {"llm_input_size": hidden, "llm_output_size": hidden, "speech_token_size": SPEECH_VOCABULARY}
+    sizes = {"llm_input_size": hidden, "llm_output_size": hidden, "speech_token_size": generation.speech.tokens}
     for key, expected in sizes.items():
         if key in section and section[key] != expected:
             raise ModelError(f"{directory.path}: yaml key llm.{key} is {section[key]!r}, expected {expected}")
     ratio = section.get("mix_ratio", [TEXT_BLOCK, SPEECH_BLOCK])
     if not (isinstance(ratio, list) and len(ratio) == 2 and all(isinstance(part, int) and part > 0 for part in ratio)):
         raise ModelError(f"{directory.path}: yaml key llm.mix_ratio is {ratio!r}, expected two positive integers")
+    text_vocabulary = _positive(backbone, "vocab_size", path)
+    end_of_prompt = end_of_prompt_id(directory, generation) if generation.prompt.required else None
+    if end_of_prompt is not None and end_of_prompt >= text_vocabulary:
+        raise ModelError(
+            f"{path}: vocab_size is {text_vocabulary}; {generation.title} has to have {generation.prompt.end_mark}, "
+            f"which is id {end_of_prompt} of this tokenizer"
+        )
     return LlmConfig(
+        speech=generation.speech,
+        end_of_prompt=end_of_prompt,
         hidden_size=hidden,
         intermediate_size=_positive(backbone, "intermediate_size", path),
         layers=_positive(backbone, "num_hidden_layers", path),
         heads=heads,
         kv_heads=kv_heads,
         head_size=head_size,
-        text_vocabulary=_positive(backbone, "vocab_size", path),
+        text_vocabulary=text_vocabulary,
         rope_theta=float(_number(backbone, "rope_theta", path)),
         rms_norm_eps=float(_number(backbone, "rms_norm_eps", path)),
         sampling=_sampling(directory),

@@ -1,19 +1,19 @@
 """The common part of the scripts for text that arrives over time: five text ids, fifteen speech
 tokens, and so on.
 
-    [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ...
-        -> [rest of the text] [task] -> tokens, end
+    [start] [system part] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text]
+        -> ... -> [rest of the text] [task] -> tokens, end
 
 A FILL requests more text. The model may choose it; after fifteen tokens it is the decision whatever
 the scores are. It counts as a decision (it enters the repetition window) but is neither sent nor
-fed. Source: compatibility specification section 3.4.
+fed. The system part, which not every generation has, goes in whole, outside the blocks. Source:
+compatibility specification of CosyVoice2, section 3.4, and of CosyVoice3, section 3.5.
 """
 
 import abc
 from collections import deque
 
 from cosyserve.errors import InternalFault
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.generation.sampling import Chooser
@@ -29,10 +29,12 @@ class ArrivingText(Script):
     _masked_at_end: tuple[int, ...]
 
     def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
-        super().__init__(chooser, replay)
+        super().__init__(config.speech, chooser, replay)
+        system = config.system_ids(prompt)
+        self._inputs += text_inputs(prompt.text_ids[:system])
         self._text_block, self._speech_block = config.text_block, config.speech_block
         self._lengths = config.lengths
-        self._text = list(prompt.text_ids)
+        self._text = list(prompt.text_ids[system:])
         self._prompt_speech = list(prompt.speech_tokens)
         prompt_tokens = len(prompt.speech_tokens)
         self._next_fill = (prompt_tokens // self._speech_block + 1) * self._speech_block - prompt_tokens
@@ -72,6 +74,8 @@ class ArrivingText(Script):
     def rules(self) -> Rules:
         return Rules(
             chooser=self._chooser,
+            speech=self.speech,
+            masked_while_short=self.speech.end,
             masked=self._masked_at_end if self._last_phase else self._masked_in_blocks,
             longest=self._most,
             decisions=len(self.decisions),
@@ -81,24 +85,24 @@ class ArrivingText(Script):
         )
 
     def accept(self, token: int) -> int | None:
-        """As `Script.accept`. Raises InternalFault when a reserved id is chosen where it has no
+        """As `Script.accept`. Raises InternalFault when a special id is chosen where it has no
         meaning.
         """
         if self.token_count >= self._most:
             self.finish = FinishReason.LENGTH
             return None
         self.decisions.append(token)
-        if token < SPEECH_VOCABULARY:
+        if token < self.speech.tokens:
             return self._speak(token, self._most)
-        if token == FILL and not self._last_phase:
+        if token == self.speech.fill and not self._last_phase:
             self._next_fill = len(self.decisions) + self._speech_block
             self._runs = False
             self._advance()
-        elif token == END_OF_SPEECH and self._last_phase:
+        elif token == self.speech.end and self._last_phase:
             self.finish = FinishReason.END_OF_SPEECH
         else:
             raise InternalFault(
-                f"the model chose the reserved id {token} in text streaming, for which profile upstream has no rule"
+                f"the model chose the special id {token} in text streaming, for which profile upstream has no rule"
             )
         return None
 
@@ -115,7 +119,7 @@ class ArrivingText(Script):
 
     @property
     def _after_fill(self) -> bool:
-        return self.decisions[-1:] == [FILL]
+        return self.decisions[-1:] == [self.speech.fill]
 
     def _begin_last_phase(self, rest: list[Input]) -> None:
         self._inputs = [*self._inputs, *text_inputs(self._text), TASK, *rest]
@@ -127,20 +131,20 @@ class ContinuousText(ArrivingText):
     """Profile `continuous`: the tokens are a pure function of the text, however it is cut and
     whenever it arrives.
 
-    Ids that have no meaning in a phase are masked. No input is fed twice. `LengthBounds.longest`
-    limits the sentence. When the text is too short to pair all prompt speech in blocks, the rest of
-    the prompt speech follows the task id, as in the layout of `WholeText`, and generation continues
-    after it.
+    Ids that have no meaning in a phase are masked. No input is fed twice, and nothing is decided
+    before the first text. `LengthBounds.longest` limits the sentence. When the text is too short to
+    pair all prompt speech in blocks, the rest of the prompt speech follows the task id, as in the
+    layout of `WholeText`, and generation continues after it.
     """
-
-    _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
-    _masked_at_end = (RESERVED_SPEECH, FILL)
 
     def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
         super().__init__(config, prompt, chooser, replay)
+        self._masked_in_blocks = config.speech.all_but(config.speech.fill)
+        self._masked_at_end = config.speech.all_but(config.speech.end)
+        self._opening = list(self._inputs)
         speech = len(prompt.speech_tokens)
-        pairs = min(len(prompt.text_ids) // self._text_block, -(-speech // self._speech_block))
-        self.of_voice = 1 + pairs * self._text_block + min(pairs * self._speech_block, speech)
+        pairs = min(len(self._text) // self._text_block, -(-speech // self._speech_block))
+        self.of_voice = len(self._opening) + pairs * self._text_block + min(pairs * self._speech_block, speech)
 
     def take(self) -> list[Input]:
         inputs, self._inputs = self._inputs, []
@@ -151,7 +155,7 @@ class ContinuousText(ArrivingText):
             self._text += self._pieces.popleft()
         self._pair_prompt()
         if not self._prompt_speech:
-            wants_text = self._after_fill or self._inputs == [START]
+            wants_text = self._after_fill or self._inputs == self._opening
             if wants_text and len(self._text) >= self._text_block:
                 self._inputs = self._inputs + self._next_text()
                 wants_text = False
@@ -172,12 +176,14 @@ class UpstreamText(ArrivingText):
 
     Each piece of text that arrives releases at most one block, so the tokens depend on how the text
     is cut. Inputs that already ran are kept, and fed once more before the last text. Prompt speech
-    that was not paired is dropped. A reserved id is an error. The only length limit is that of the
-    decoder.
+    that was not paired is dropped. A special id is an error. The only length limit is that of the
+    decoder. Behind a system part and without prompt speech, the first block is decided from no
+    text.
     """
 
-    _masked_in_blocks = (END_OF_SPEECH,)
-    _masked_at_end = ()
+    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(config, prompt, chooser, replay)
+        self._masked_in_blocks, self._masked_at_end = (config.speech.masked_by_reference,), ()
 
     def _advance(self) -> None:
         while self._pieces:

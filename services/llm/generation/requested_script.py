@@ -30,18 +30,33 @@ class RequestedScript:
 
 def requested_script(generation: Generation, config: LlmConfig, limit: int) -> RequestedScript:
     """The script that generates the tokens of a request. Raises InvalidRequest when it may need
-    more than `limit` positions.
+    more than `limit` positions, or lacks the mark before its text that the model asks for.
     """
     prompt, sampling, text = generation.prompt, generation.sampling, generation.text
+    _require_end_of_prompt(prompt, text, config)
     chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
     if isinstance(text, tuple):
         positions = positions_of_whole_text(prompt, len(text), limit, config.lengths)
-        whole = WholeText(prompt, text, sampling.profile, chooser, generation.replay, config.lengths)
+        whole = WholeText(config, prompt, text, sampling.profile, chooser, generation.replay)
         return RequestedScript(whole, positions)
     most = longest_arriving_text(config, prompt, limit)
     kind = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
     script = kind(config, prompt, chooser, generation.replay)
     return RequestedScript(script, limit, positions_of_prompt(prompt), limited_text(text, most))
+
+
+def _require_end_of_prompt(prompt: Prompt, text: tuple[int, ...] | TextStream, config: LlmConfig) -> None:
+    """Raises InvalidRequest for a sentence without the mark that this model was taught to have
+    before its text. Text that arrives later cannot bring it. Source: compatibility specification
+    of CosyVoice3, section 2.2.
+    """
+    mark = config.end_of_prompt
+    if mark is None or mark in prompt.text_ids or (isinstance(text, tuple) and mark in text):
+        return
+    where = (
+        "neither setup.prompt_text_ids nor text_ids has" if isinstance(text, tuple) else "setup.prompt_text_ids lacks"
+    )
+    raise InvalidRequest(f"{where} id {mark}, the mark <|endofprompt|>, which this model needs before the text")
 
 
 def positions_of_whole_text(
@@ -75,7 +90,8 @@ def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
     # Prompt text, too, is followed by blocks of speech: one for each block of text, and one that
     # has begun.
     per_text_id = -(-config.speech_block // config.text_block)
-    by_blocks = (room - config.speech_block - per_text_id * len(prompt.text_ids)) // (1 + per_text_id)
+    transcript = len(prompt.text_ids) - config.system_ids(prompt)
+    by_blocks = (room - config.speech_block - per_text_id * transcript) // (1 + per_text_id)
     most = min(by_length, by_blocks)
     if most < 1:
         raise InvalidRequest(f"the prompt leaves no room for text in the {limit} positions that this server reserves")

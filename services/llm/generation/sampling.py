@@ -27,7 +27,7 @@ from cosyserve import philox
 from services.llm.generation.config import SamplingParameters
 
 Scores = NDArray[np.float32]
-"""Log-probabilities [6564] of one decision; masked ids hold -inf."""
+"""Log-probabilities [ids] of one decision, of all ids of the head; masked ids hold -inf."""
 _VANISHES = -746.0
 """exp of this and of anything less is 0 in float64."""
 
@@ -36,9 +36,9 @@ class Chooser(Protocol):
     """Chooses an id by the log-probabilities of one decision."""
 
     def choose(self, scores: Scores, decisions: Sequence[int], /) -> int:
-        """The id, 0 to 6563, of decision number len(decisions).
+        """The id of decision number len(decisions).
 
-        scores: float32 log-probabilities [6564], -inf for ids that may not be chosen, at least one
+        scores: float32 log-probabilities [ids], -inf for ids that may not be chosen, at least one
         finite; not changed. decisions: all decisions before this one, fill ids included.
         """
 
@@ -91,7 +91,7 @@ class GreedyChooser:
 
 
 def nucleus(scores: Scores, top_p: float, top_k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ids and probabilities [n] (not renormalised) of the candidates in `scores` [6564], most
+    """Ids and probabilities [n] (not renormalised) of the candidates in `scores` [ids], most
     probable first; n is 1 to top_k.
     """
     weights, possible = _weights(scores)

@@ -9,8 +9,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
-from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds, SamplingParameters
+from cosyserve.generations.generation import SpeechVocabulary
+from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.generation.request import FinishReason, Profile, Prompt
 from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, Scores, SeededDraw, mask
 
@@ -19,7 +19,9 @@ class Table(enum.IntEnum):
     """Embedding tables of the model."""
 
     SPECIAL = 0
-    """Row 0 starts a sequence, row 1 marks the end of the text and the start of the speech."""
+    """Row 0 starts a sequence, row 1 marks the end of the text and the start of the speech. Where
+    the speech embedding holds both, the model copies its two rows.
+    """
     TEXT = 1
     SPEECH = 2
 
@@ -47,15 +49,18 @@ def speech_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The rules by which ids are chosen until a reserved one is: by `Script.decide`, or by an
+    """The rules by which ids are chosen until a special one is: by `Script.decide`, or by an
     engine that samples by itself and passes the ids to `Script.accept`.
     """
 
     chooser: Chooser
+    speech: SpeechVocabulary
     masked: tuple[int, ...]
-    """Reserved ids that are never chosen."""
+    """Special ids that are never chosen."""
     shortest: int = 0
-    """The end is not chosen while the sentence has fewer tokens."""
+    """Number of tokens until which the sentence is short."""
+    masked_while_short: int
+    """Special id that is not chosen either while the sentence is short."""
     longest: int
     """The sentence ends when it has this many tokens."""
     decisions: int
@@ -68,6 +73,11 @@ class Rules:
     """Whether a fill that is chosen, or due, takes precedence over a replayed token."""
 
     @property
+    def run_end(self) -> int:
+        """The special id that ends a run of decisions: a fill while text may come, or the end."""
+        return self.speech.end if self.fill_at is None else self.speech.fill
+
+    @property
     def sampling(self) -> tuple[SamplingParameters, SeededDraw]:
         """What the chooser draws by, for an engine that does the same. Raises TypeError for a
         chooser whose draws are not counter-based.
@@ -77,17 +87,18 @@ class Rules:
         return self.chooser.parameters, self.chooser.draw
 
     def choose(self, scores: Scores, decisions: list[int], token_count: int) -> int:
-        """The next id, by log-probabilities [6564] that are not masked. A replay has no fills: they
+        """The next id, by log-probabilities [ids] that are not masked. A replay has no fills: they
         are decided again. decisions: all so far. token_count: speech tokens among them.
         """
+        fill = self.speech.fill
         if self.fill_at is not None and len(decisions) >= self.fill_at:
-            return FILL
+            return fill
         replayed = self.replay[token_count] if token_count < len(self.replay) else None
         if replayed is not None and not self.fills_are_decided:
             return replayed
-        too_short = (END_OF_SPEECH,) if token_count < self.shortest else ()
+        too_short = (self.masked_while_short,) if token_count < self.shortest else ()
         chosen = self.chooser.choose(mask(scores, self.masked + too_short), decisions)
-        return chosen if replayed is None or chosen == FILL else replayed
+        return chosen if replayed is None or chosen == fill else replayed
 
 
 class Script(abc.ABC):
@@ -102,8 +113,8 @@ class Script(abc.ABC):
     begins with them; 0 where that is not known. Meaningless after the first `take`.
     """
 
-    def __init__(self, chooser: Chooser, replay: tuple[int, ...]) -> None:
-        self._chooser, self._replay = chooser, replay
+    def __init__(self, speech: SpeechVocabulary, chooser: Chooser, replay: tuple[int, ...]) -> None:
+        self.speech, self._chooser, self._replay = speech, chooser, replay
         self._inputs = [START]
         self.decisions: list[int] = []
         """All ids that were accepted, fills included."""
@@ -122,11 +133,11 @@ class Script(abc.ABC):
         return self._inputs
 
     def decide(self, scores: Scores) -> int | None:
-        """Choose an id by the log-probabilities after the last input taken, float32 [6564], finite,
+        """Choose an id by the log-probabilities after the last input taken, float32 [ids], finite,
         not masked, and update `ready`, `token_count` and `finish`.
 
         Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end.
-        Raises InternalFault for a reserved id that the rules do not allow. Source: compatibility
+        Raises InternalFault for a special id that the rules do not allow. Source: compatibility
         specification sections 3.2 to 3.4.
         """
         return self.accept(self.rules.choose(scores, self.decisions, self.token_count))
@@ -138,7 +149,7 @@ class Script(abc.ABC):
 
     @abc.abstractmethod
     def accept(self, token: int) -> int | None:
-        """As `decide`, for an id 0 to 6563 that an engine has chosen by `rules`."""
+        """As `decide`, for an id that an engine has chosen by `rules`."""
 
     def _speak(self, token: int, longest: int) -> int | None:
         """Feed a speech token back; the sentence ends when it has `longest`. Returns as
@@ -160,28 +171,34 @@ class WholeText(Script):
     Length: 2 to 20 tokens per text id unless the model directory sets other bounds, and never more
     than 4096. Source: compatibility specification sections 3.2 and 3.3.
 
-    Profile `upstream` masks only the end id, and only before the shortest length, so that one of
-    the two reserved ids can end a sentence early, as in the reference. Profile `continuous` always
-    masks the reserved ids.
+    Profile `upstream` masks a single id, and only before the shortest length, so that another
+    special id can end a sentence early, as in the reference; in CosyVoice3 that single id is not
+    the end (compatibility specification of CosyVoice3, section 3.3). Profile `continuous` always
+    masks all special ids but the end, and that before the shortest length.
 
     text: at least 1 id below the text vocabulary.
     """
 
     def __init__(
         self,
+        config: LlmConfig,
         prompt: Prompt,
         text: tuple[int, ...],
         profile: Profile,
         chooser: Chooser,
         replay: tuple[int, ...] = (),
-        lengths: LengthBounds = PUBLISHED_LENGTHS,
     ) -> None:
-        super().__init__(chooser, replay)
+        speech, lengths = config.speech, config.lengths
+        super().__init__(speech, chooser, replay)
         self._inputs = [START, *text_inputs(prompt.text_ids + text), TASK, *speech_inputs(prompt.speech_tokens)]
         # In profile `upstream` none, so that the prompt and the text run in one pass.
         self.of_voice = 0 if profile is Profile.UPSTREAM else 1 + len(prompt.text_ids)
         self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
-        self._always_masked = () if profile is Profile.UPSTREAM else (RESERVED_SPEECH, FILL)
+        self._always_masked, self._masked_while_short = (
+            ((), speech.masked_by_reference)
+            if profile is Profile.UPSTREAM
+            else (speech.all_but(speech.end), speech.end)
+        )
 
     @property
     def ready(self) -> int:
@@ -192,7 +209,9 @@ class WholeText(Script):
     def rules(self) -> Rules:
         return Rules(
             chooser=self._chooser,
+            speech=self.speech,
             masked=self._always_masked,
+            masked_while_short=self._masked_while_short,
             shortest=self._shortest,
             longest=self._longest,
             decisions=len(self.decisions),
@@ -201,7 +220,7 @@ class WholeText(Script):
 
     def accept(self, token: int) -> int | None:
         """As `Script.accept`; never raises InternalFault."""
-        if token >= SPEECH_VOCABULARY:
+        if token >= self.speech.tokens:
             self.finish = FinishReason.END_OF_SPEECH
             return None
         self.decisions.append(token)

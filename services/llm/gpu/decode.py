@@ -9,7 +9,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.llm.generation.request import MOST_TOKENS
 from services.llm.generation.script import Table
 from services.llm.gpu.kernels import attention, products, sampling
@@ -61,7 +60,7 @@ def page_bytes(model: PackedModel) -> int:
 
 class DecodeStep:
     """The step of B rows. `rows` int32 [B] is the slot of each row, `decisions` int32 [B] and
-    `logits` float32 [B, 6564] are the results.
+    `logits` float32 [B, ids] are the results.
 
     blocks: None for those of `tuning`; invariant: see there. `launch` enqueues the kernels on the
     current stream; it neither allocates nor waits.
@@ -81,7 +80,8 @@ class DecodeStep:
         config, device = model.config, model.device
         self._precision = "ieee" if exact else "tf32"
         self._group = max(16, 1 << (config.heads // config.kv_heads - 1).bit_length())
-        self._pieces = -(-SPEECH_ROWS // sampling.PIECE)
+        self._ids = config.speech.rows
+        self._pieces = -(-self._ids // sampling.PIECE)
         self._top = max(2, 1 << (config.sampling.top_k - 1).bit_length())
         query = config.heads * config.head_size
         typed = partial(torch.zeros, dtype=model.dtype, device=device)
@@ -107,7 +107,7 @@ class DecodeStep:
             for grid, blocks in zip(grids, adding, strict=True)
         ]
         self._squares = [real(tiles, batch) for tiles in self._tiles]
-        self.logits = real(batch, SPEECH_ROWS)
+        self.logits = real(batch, self._ids)
         self._best = real(batch, self._pieces, self._top, dtype=torch.int64)
         self._sums, self._peaks = real(batch, self._pieces, dtype=torch.float64), real(batch, self._pieces)
         self._finite = whole(batch, self._pieces)
@@ -141,8 +141,11 @@ class DecodeStep:
         """Sample an id for each row."""
         model, memory, config = self._model, self._memory, self._model.config
         form = {
-            "VOCABULARY": SPEECH_ROWS,
-            "END": END_OF_SPEECH,
+            "VOCABULARY": self._ids,
+            "TOKENS": config.speech.tokens,
+            "END": config.speech.end,
+            "FILL": config.speech.fill,
+            "REFERENCE": config.speech.masked_by_reference,
             "PIECES": self._pieces,
             "PIECE": sampling.PIECE,
             "TOP": self._top,
@@ -217,9 +220,9 @@ class DecodeStep:
         model, config, blocks = self._model, self._model.config, self._blocks.score
         exact = blocks.rows == 1 or model.dtype == torch.float32
         form = self._block_arguments(blocks, config.hidden_size) | {"PRECISION": "ieee" if exact else "tf32x3"}
-        products.score[self._grid(blocks, SPEECH_ROWS)](
+        products.score[self._grid(blocks, self._ids)](
             self._residual, self._squares[1], model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
-            VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **self._tile_arguments(1), **form,
+            VOCABULARY=self._ids, HIDDEN=config.hidden_size, **self._tile_arguments(1), **form,
         )  # fmt: skip
 
     def _grid(self, blocks: Blocks, width: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
+from cosyserve.errors import InternalFault
 from services.llm.engine.scheduler import Scheduler, Sequence
 from services.llm.generation.script import Rules
 from services.llm.gpu.layout import PAGE
@@ -34,7 +34,7 @@ class Column(enum.IntEnum):
     TOKENS = 4
     """Number of speech tokens so far."""
     SHORTEST = 5
-    """The end is masked while the sequence has fewer tokens."""
+    """While the sequence has fewer tokens, one special id is masked, see `Flag`."""
     LONGEST = 6
     """The sequence ends when it has this many tokens."""
     FLAGS = 7
@@ -57,10 +57,15 @@ class Flag(enum.IntFlag):
     """Bits of Column.FLAGS."""
 
     MASK_END = 1
-    MASK_RESERVED = 2
+    MASK_OTHERS = 2
+    """All special ids but the end and the fill."""
     MASK_FILL = 4
     FILL_FIRST = 8
     """Fills are decided also while tokens are replayed."""
+    MASK_REFERENCE = 16
+    """The id that the reference masks, where it is not the end."""
+    SHORT_MASKS_REFERENCE = 32
+    """What is masked up to Column.SHORTEST is that id, in place of the end."""
 
 
 NOTHING = -1
@@ -193,7 +198,6 @@ def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[in
     most positions with its present pages.
     """
     _, draw = rules.sampling
-    masks = {END_OF_SPEECH: Flag.MASK_END, RESERVED_SPEECH: Flag.MASK_RESERVED, FILL: Flag.MASK_FILL}
     columns = {
         Column.LENGTH: slot.length,
         Column.INPUT: slot.last,
@@ -202,7 +206,7 @@ def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[in
         Column.TOKENS: tokens,
         Column.SHORTEST: rules.shortest,
         Column.LONGEST: rules.longest,
-        Column.FLAGS: sum(masks[reserved] for reserved in rules.masked) + Flag.FILL_FIRST * rules.fills_are_decided,
+        Column.FLAGS: _masks(rules) | Flag.FILL_FIRST * rules.fills_are_decided,
         Column.FILL_AT: -1 if rules.fill_at is None else rules.fill_at,
         Column.REPLAY: len(rules.replay),
         Column.SEED_LOW: _signed(draw.seed),
@@ -211,6 +215,25 @@ def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[in
         Column.CAPACITY: capacity,
     }
     return [*(columns[column] for column in Column), *[0] * (COLUMNS - len(Column))]
+
+
+def _masks(rules: Rules) -> int:
+    """The bits of `Flag` for the ids that the rules mask. Raises InternalFault for a set of ids
+    that the bits cannot name.
+    """
+    speech, masked = rules.speech, set(rules.masked)
+    others = set(speech.all_but(speech.end)) - {speech.fill}
+    bits = Flag.MASK_END * (speech.end in masked) | Flag.MASK_FILL * (speech.fill in masked)
+    bits |= Flag.SHORT_MASKS_REFERENCE * (rules.masked_while_short != speech.end)
+    left = masked & others
+    if left == others:
+        return bits | Flag.MASK_OTHERS
+    if left not in (set(), {speech.masked_by_reference}) or rules.masked_while_short not in (
+        speech.end,
+        speech.masked_by_reference,
+    ):
+        raise InternalFault(f"fused steps cannot mask exactly {sorted(masked)} and {rules.masked_while_short}")
+    return bits | Flag.MASK_REFERENCE * bool(left)
 
 
 def _signed(word: int) -> int:

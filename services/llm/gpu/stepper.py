@@ -12,7 +12,6 @@ import time
 from collections import deque
 
 from cosyserve.errors import Overloaded
-from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.scheduler import Scheduler, Sequence, Step
 from services.llm.engine.stepper import EngineStats, Remove, StepRunner
 from services.llm.generation.outbox import non_finite
@@ -215,7 +214,7 @@ class FusedStepper(StepRunner):
             reason = FinishReason.LENGTH
         if reason is not None:
             self._finish(sequence, reason)
-        elif decision < SPEECH_VOCABULARY and slot.length < slot.room:
+        elif decision < script.speech.tokens and slot.length < slot.room:
             script.take()  # the device has already fed the token back
         else:
             self._stop(sequence, slot)

@@ -13,6 +13,8 @@ SMALLEST_DIVISOR = 16
 """Matrix units process this many numbers of a row at a time."""
 MOST_CANDIDATES = 128
 """Largest top_k of the sampler on the device."""
+MOST_IDS = 8192
+"""The sampler on the device sorts ids of 13 bits."""
 INSTEAD = "set COSYSERVE_LLM_GPU_ENGINE=readable"
 
 
@@ -143,6 +145,9 @@ def check(config: LlmConfig, most_sequences: int) -> None:
     obstacles |= {
         f"fused steps need a head_size that is a power of two, the model has {head}": head & (head - 1) > 0,
         f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {top_k}": top_k > MOST_CANDIDATES,
+        f"fused steps choose among at most {MOST_IDS} ids, the head has {config.speech.rows}": (
+            config.speech.rows > MOST_IDS
+        ),
         f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}": (
             most_sequences > BUCKETS[-1]
         ),

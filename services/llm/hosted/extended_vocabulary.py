@@ -4,12 +4,14 @@ embedding table and one head.
     id                             what                       token
     0 to text_ids - 1              text                       the tokenizer's own
     text_ids + 0 to + 6560         speech tokens              <|s_0|> to <|s_6560|>
-    text_ids + 6561, 6562, 6563    end, reserved, fill        <|eos1|> <|eos2|> <|eos3|>
-    text_ids + 6564, 6565          start, task                <|sos|> <|task_id|>
+    text_ids + 6561 and on         special ids                SpeechVocabulary.special_names
+    after them                     start, task                <|sos|> <|task_id|>
     up to rows - 1                 padding                    none
 
-The published tokenizer has 151663 text ids, which makes 158229 tokens and 158336 rows. Source:
-compatibility specification section 7.1.
+Start and task have no ids of their own where they are special ids. The published tokenizer of
+CosyVoice2 has 151663 text ids, which makes 158229 tokens and 158336 rows; that of CosyVoice3 has
+151924, which makes 158685 and 158720. Source: compatibility specification of CosyVoice2, section
+7.1, and of CosyVoice3, section 7.3.
 """
 
 import json
@@ -23,8 +25,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, ModelError
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
+from cosyserve.generations.generation import SpeechVocabulary
+from cosyserve.generations.reading import GENERATIONS
 from services.llm.generation.request import Prompt
+from services.llm.generation.script import Input, Table
 
 SIDE_FOLDER = "cosyserve"
 """Folder in a converted directory for files that only this project reads: loaders treat every
@@ -45,6 +49,7 @@ class ExtendedVocabulary:
     """The meaning of each id. text_ids: number of text ids, at least 1."""
 
     text_ids: int
+    speech: SpeechVocabulary
 
     def __post_init__(self) -> None:
         if self.text_ids < 1:
@@ -52,25 +57,35 @@ class ExtendedVocabulary:
 
     @property
     def end(self) -> int:
-        return self.text_ids + END_OF_SPEECH
+        return self.text_ids + self.speech.end
 
     @property
-    def stops(self) -> tuple[int, int, int]:
-        """Ids that end a run: end, reserved and fill."""
-        return self.end, self.text_ids + RESERVED_SPEECH, self.text_ids + FILL
+    def stops(self) -> tuple[int, ...]:
+        """Ids that end a run: all special ones."""
+        return tuple(self.text_ids + special for special in self.speech.special)
+
+    @property
+    def behind_speech(self) -> int:
+        """The first id behind those of the head."""
+        return self.text_ids + self.speech.rows
 
     @property
     def start(self) -> int:
-        return self.text_ids + SPEECH_ROWS
+        return self.behind_speech if self.speech.start is None else self.text_ids + self.speech.start
 
     @property
     def task(self) -> int:
-        return self.start + 1
+        return self.behind_speech + 1 if self.speech.task is None else self.text_ids + self.speech.task
+
+    @property
+    def marks(self) -> int:
+        """How many of start and task have ids behind those of the head: both, or none."""
+        return (self.speech.start is None) + (self.speech.task is None)
 
     @property
     def tokens(self) -> int:
         """Number of tokens of the tokenizer."""
-        return self.task + 1
+        return self.behind_speech + self.marks
 
     @property
     def rows(self) -> int:
@@ -80,8 +95,16 @@ class ExtendedVocabulary:
     @property
     def added_tokens(self) -> list[str]:
         """The tokens after the text ids, in order."""
-        speech = [f"<|s_{index}|>" for index in range(SPEECH_VOCABULARY)]
-        return [*speech, "<|eos1|>", "<|eos2|>", "<|eos3|>", "<|sos|>", "<|task_id|>"]
+        speech = [f"<|s_{index}|>" for index in range(self.speech.rows)]
+        names = self.speech.special_names
+        speech[self.speech.tokens : self.speech.tokens + len(names)] = names
+        return [*speech, *("<|sos|>", "<|task_id|>")[: self.marks]]
+
+    def id_of(self, item: Input) -> int:
+        """The id of one position of model input."""
+        if item.table is Table.SPECIAL:
+            return (self.start, self.task)[item.row]
+        return item.row if item.table is Table.TEXT else self.text_ids + item.row
 
     def sequence(self, prompt: Prompt, text: Sequence[int]) -> list[int]:
         """The first ids of a sentence: start, prompt text and text, task, prompt speech. Source:
@@ -91,19 +114,20 @@ class ExtendedVocabulary:
         return [self.start, *prompt.text_ids, *text, self.task, *spoken]
 
     def speech_id(self, extended: int) -> int:
-        """The speech id, 0 to 6563, of a generated id. Raises InternalFault for an id that a head
-        with its bias cannot produce.
+        """The id of the head that a generated id stands for. Raises InternalFault for an id that
+        the logits processor never leaves.
         """
         speech = extended - self.text_ids
-        if not 0 <= speech < SPEECH_ROWS:
+        if not 0 <= speech < self.speech.rows:
             raise InternalFault(
-                f"the engine gave id {extended}, which is no speech token: its head runs without its bias"
+                f"the engine gave id {extended}, which is no speech token: its head runs without its bias or without "
+                "the logits processor"
             )
         return speech
 
     def save(self, path: Path) -> None:
         """Write the file that `load` reads."""
-        facts = {"text_ids": self.text_ids, "speech_rows": SPEECH_ROWS, "tokens": self.tokens, "rows": self.rows}
+        facts = {"text_ids": self.text_ids, "speech_rows": self.speech.rows, "tokens": self.tokens, "rows": self.rows}
         path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
@@ -113,17 +137,14 @@ class ExtendedVocabulary:
         """
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
-            vocabulary = cls(int(facts["text_ids"]))
-            same = (facts["speech_rows"], facts["tokens"], facts["rows"]) == (
-                SPEECH_ROWS,
-                vocabulary.tokens,
-                vocabulary.rows,
-            )
+            given = (facts["speech_rows"], facts["tokens"], facts["rows"])
+            known = (cls(int(facts["text_ids"]), generation.speech) for generation in GENERATIONS)
+            vocabulary = next((one for one in known if (one.speech.rows, one.tokens, one.rows) == given), None)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(
                 f"{path}: no description of an extended vocabulary ({type(error).__name__}: {error})"
             ) from error
-        if not same:
+        if vocabulary is None:
             raise ModelError(f"{path}: numbers its tokens in another way than this release; convert the model again")
         return vocabulary
 
@@ -159,15 +180,19 @@ class PromptEmbeddings:
         """Raises ModelError when a table is missing or of another size."""
         try:
             prompt_tables, weights = load_file(directory / PROMPT_EMBEDDINGS_FILE), load_file(directory / WEIGHTS_FILE)
-            text, speech, marks = prompt_tables[TEXT], weights[SPEECH], prompt_tables[MARKS]
+            text, speech = prompt_tables[TEXT], weights[SPEECH]
+            marks = prompt_tables[MARKS] if vocabulary.marks else text[:0]
         except (OSError, KeyError, SafetensorError) as error:
             raise ModelError(
                 f"{directory}: prompts cannot be looked up ({type(error).__name__}: {error}); convert the model again"
             ) from error
-        rows, wanted = (len(text), len(speech), len(marks)), (vocabulary.text_ids, SPEECH_ROWS, 2)
+        rows, wanted = (
+            (len(text), len(speech), len(marks)),
+            (vocabulary.text_ids, vocabulary.speech.rows, vocabulary.marks),
+        )
         if rows != wanted:
             raise ModelError(f"{directory}: tables of {rows} rows, {wanted} are needed; convert the model again")
-        return cls(((0, text), (vocabulary.text_ids, speech), (vocabulary.start, marks)))
+        return cls(((0, text), (vocabulary.text_ids, speech), (vocabulary.behind_speech, marks)))
 
     def rows(self, ids: Sequence[int]) -> Tensor:
         """[len(ids), hidden] for ids of the extended vocabulary, at least 1."""

@@ -23,7 +23,6 @@ import torch
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.device_loss import LossReason, is_device_loss, loss_reason
 from cosyserve.errors import CosyserveError, DeviceLost, InternalFault, InvalidRequest, Unavailable
-from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.engine.weights import ServedModel
 from services.llm.generation.interleaved_text import ArrivingText
@@ -31,9 +30,9 @@ from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox, non_finite
 from services.llm.generation.request import Generation, Grouping, Hop, Profile
 from services.llm.generation.requested_script import requested_script
-from services.llm.generation.script import Script, Table
+from services.llm.generation.script import Script
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.run_sampler import BYPASSED, NOT_FINITE, RunSampler
+from services.llm.hosted.run_sampler import RunSampler, signals
 from services.llm.hosted.runtime import ProcessWatch, Runtime
 from services.llm.settings import LlmSettings
 
@@ -71,8 +70,7 @@ class HostedSequence:
 
     def feed(self, vocabulary: ExtendedVocabulary) -> int:
         """Append the inputs that the script wants to run next; returns how many."""
-        first = {Table.SPECIAL: vocabulary.start, Table.TEXT: 0, Table.SPEECH: vocabulary.text_ids}
-        inputs = [first[item.table] + item.row for item in self.script.take()]
+        inputs = [vocabulary.id_of(item) for item in self.script.take()]
         self.fed += inputs
         return len(inputs)
 
@@ -80,14 +78,15 @@ class HostedSequence:
         """Apply decisions of the engine, in order; True when the run is over. Raises NonFinite, and
         InternalFault for an id that is no decision.
         """
+        not_finite, bypassed = signals(vocabulary.speech)
         for one in extended:
             token = vocabulary.speech_id(one)
-            if token == NOT_FINITE:
+            if token == not_finite:
                 raise non_finite(self.script)
-            if token == BYPASSED:
+            if token == bypassed:
                 raise InternalFault("the speech-token engine sampled a token without its logits processor")
-            if token >= SPEECH_VOCABULARY:
-                self.settle(FILL if self.script.rules.fill_at is not None else END_OF_SPEECH)
+            if token >= vocabulary.speech.tokens:
+                self.settle(self.script.rules.run_end)
                 return True
             self.settle(token)
             if self.script.finish is not None:
@@ -116,7 +115,8 @@ class HostedBackend:
         settings: LlmSettings,
         on_fault: Callable[[str], None] | None = None,
     ) -> None:
-        self.identity, self.alignment, self.lengths = identity, model.alignment, model.config.lengths
+        self.identity, self.alignment = identity, model.alignment
+        self.lengths, self.shortest_prompt = model.config.lengths, model.config.shortest_prompt
         # The published embedding has more rows than the tokenizer has ids; speech ids begin after
         # the tokenizer's ids.
         self.text_vocabulary = min(model.config.text_vocabulary, vocabulary.text_ids)
@@ -166,7 +166,7 @@ class HostedBackend:
         """
         if self._watch is None:
             self._watch = ProcessWatch(self._runtime.processes, partial(self._fault, PROCESS_ENDED))
-        await generate_first_hop(self.generate, text_ids=2, tokens=4)
+        await generate_first_hop(self.generate, self.shortest_prompt, text_ids=2, tokens=4)
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -183,7 +183,7 @@ class HostedBackend:
         """
         script, rules = sequence.script, sequence.script.rules
         if script.token_count >= rules.longest:
-            sequence.settle(END_OF_SPEECH)
+            sequence.settle(rules.speech.end)
             yield
             return
         await self._unless_closed(self.admission.running.acquire())
@@ -203,7 +203,7 @@ class HostedBackend:
             # The engine may omit the id that ends a run.
             if len(script.decisions) >= most:
                 raise InternalFault("the speech-token engine generated the requested number of ids without an end")
-            sequence.settle(FILL if rules.fill_at is not None else END_OF_SPEECH)
+            sequence.settle(rules.run_end)
             yield
         finally:
             self.admission.running.release()

@@ -35,6 +35,7 @@ from tests.contract.llm.llm_service import (
     text_message,
 )
 from tests.stacks.calls import all_of, conversation, refusal, refused, until
+from tests.stacks.up_process import TINY3
 from tests.unit.llm.guards.test_alignment import sharp, token
 from tests.unit.llm.tiny_llm import backend
 
@@ -130,6 +131,29 @@ async def test_every_value_out_of_range_is_refused_by_name() -> None:
             "setup is missing",
         )
         assert engine.engine.stats.prefills == 0
+
+
+async def test_a_sentence_that_lacks_the_mark_of_its_model_is_refused_before_any_work() -> None:
+    """The warm-up and the first measurement have it: the service of CosyVoice3 starts."""
+    async with started(model=TINY3, backend="torch") as (_, channel):
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        lacking = "has id 259, the mark <|endofprompt|>, which this model needs before the text"
+        for prompt in ({}, PROMPT):
+            await refusal(generate(stub, **prompt), grpc.StatusCode.INVALID_ARGUMENT, f"nor text_ids {lacking}")
+        # Text that arrives comes too late to bring it.
+        await refusal(
+            generate_stream(stub, [[1, 259], [2, 3]]),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "setup.prompt_text_ids lacks id 259",
+        )
+        prompted = {"prompt_text_ids": (1, 2, 259, 3), "prompt_speech_tokens": range(40, 60)}
+        whole = joined(await generate(stub, seed=1, **prompted))
+        assert 6 <= len(whole) <= 60
+        assert joined(await generate(stub, (1, 259, 2, 3)))
+        streams = [
+            joined(await generate_stream(stub, cut, seed=1, **prompted)) for cut in ([range(8)], [[0], range(1, 8)])
+        ]
+        assert streams[0] == streams[1] != []
 
 
 async def test_hanging_up_stops_the_work() -> None:

@@ -5,6 +5,7 @@ fast = slow, a sentence that another engine continues = the same sentence uninte
 import asyncio
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,14 +14,29 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.request import Generation, Profile, Sampling
 from services.llm.generation.script import WholeText, speech_inputs
-from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
+from tests.stacks.up_process import TINY, TINY3
+from tests.unit.llm.tiny_llm import (
+    PROMPT,
+    arriving,
+    backend,
+    both_generations,
+    for_both,
+    hops,
+    model,
+    sentence,
+    tokens,
+    tokens_alone,
+    with_system,
+)
 
 
-async def test_eight_at_once_are_the_eight_alone() -> None:
-    generations = [sentence(seed, words=1 + seed % 3) for seed in range(8)]
-    alone = [tokens_alone(model(), generation) for generation in generations]
+@both_generations
+async def test_eight_at_once_are_the_eight_alone(bundle: Path) -> None:
+    generations = [for_both(sentence(seed, words=1 + seed % 3)) for seed in range(8)]
+    decoder = model(bundle=bundle)
+    alone = [tokens_alone(decoder, generation) for generation in generations]
     assert len({tuple(generated) for generated in alone}) == 8
-    async with backend() as engine:
+    async with backend(model=bundle) as engine:
         together = await asyncio.gather(*(tokens(engine, generation) for generation in generations))
         assert engine.engine.stats.decode_rows > engine.engine.stats.decode_steps
     assert together == alone
@@ -56,14 +72,15 @@ async def test_seed_sentence_and_profile_name_the_randomness() -> None:
 
 
 @pytest.mark.parametrize("cuts", [1, 2])
-async def test_arriving_text_may_be_cut_anywhere(cuts: int) -> None:
-    text = list(range(20, 31))
-    async with backend() as engine:
-        whole = await tokens(engine, sentence(3, text=arriving(text), prompt=PROMPT))
+@both_generations
+async def test_arriving_text_may_be_cut_anywhere(cuts: int, bundle: Path) -> None:
+    text, prompt = list(range(20, 31)), with_system(PROMPT)
+    async with backend(model=bundle) as engine:
+        whole = await tokens(engine, sentence(3, text=arriving(text), prompt=prompt))
         for seed in range(2):
             at = sorted(random.Random(seed).sample(range(1, len(text)), cuts))
             pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
-            assert await tokens(engine, sentence(3, text=arriving(*pieces), prompt=PROMPT)) == whole
+            assert await tokens(engine, sentence(3, text=arriving(*pieces), prompt=prompt)) == whole
 
 
 def slot(decoder: SpeechTokenModel, capacity: int = 128) -> SequenceCache:
@@ -115,7 +132,7 @@ async def test_the_batched_engine_speaks_to_the_end() -> None:
 @torch.inference_mode()
 def test_prompt_and_steps_are_one_pass_within_rounding() -> None:
     decoder = model()
-    prefix = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, None).take()  # type: ignore[arg-type]  # nothing is chosen here
+    prefix = WholeText(decoder.config, PROMPT, (1, 2, 3), Profile.CONTINUOUS, None).take()  # type: ignore[arg-type]  # nothing is chosen here
     forced = speech_inputs([5, 600, 6000, 5, 77])
     at_once = decoder.forward(decoder.embed([*prefix, *forced]), slot(decoder))[-len(forced) :]
     stepped = slot(decoder)
@@ -130,18 +147,25 @@ TEXT = list(range(20, 29))
 def asked(profile: Profile = Profile.CONTINUOUS, arrives: bool = False, replay: Sequence[int] = ()) -> Generation:
     """Of whole text, or of text that arrives id by id."""
     text = {"text": arriving(*([text_id] for text_id in TEXT))} if arrives else {"words": 2}
-    return sentence(9, **text, prompt=PROMPT, sampling=Sampling(seed=9, profile=profile), replay=tuple(replay))
+    prompt, sampling = with_system(PROMPT), Sampling(seed=9, profile=profile)
+    return sentence(9, **text, prompt=prompt, sampling=sampling, replay=tuple(replay))
 
 
 @pytest.mark.parametrize(
-    ("arrives", "profile"),
-    [(False, Profile.CONTINUOUS), (False, Profile.UPSTREAM), (True, Profile.CONTINUOUS)],
+    ("arrives", "profile", "bundle"),
+    [
+        (False, Profile.CONTINUOUS, TINY),
+        (False, Profile.UPSTREAM, TINY),
+        (True, Profile.CONTINUOUS, TINY),
+        (False, Profile.CONTINUOUS, TINY3),
+        (True, Profile.CONTINUOUS, TINY3),
+    ],
 )
-async def test_replayed_is_uninterrupted(arrives: bool, profile: Profile) -> None:
-    async with backend() as first, backend() as second:
+async def test_replayed_is_uninterrupted(arrives: bool, profile: Profile, bundle: Path) -> None:
+    async with backend(model=bundle) as first, backend(model=bundle) as second:
         uninterrupted = await tokens(first, asked(profile, arrives))
         assert len(uninterrupted) >= 8
-        load = [asyncio.create_task(tokens(second, sentence(seed, words=4))) for seed in range(2)]
+        load = [asyncio.create_task(tokens(second, for_both(sentence(seed, words=4)))) for seed in range(2)]
         for replayed in (1, len(uninterrupted) // 2, len(uninterrupted) - 1, len(uninterrupted)):
             received = await hops(second, asked(profile, arrives, uninterrupted[:replayed]))
             assert [token for hop in received for token in hop.tokens] == uninterrupted[replayed:]

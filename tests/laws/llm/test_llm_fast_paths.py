@@ -10,13 +10,13 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from cosyserve.errors import NonFinite, Overloaded
-from cosyserve.spec import SPEECH_ROWS
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
@@ -30,11 +30,14 @@ from services.llm.gpu.layout import PAGE
 from services.llm.gpu.slots import KvGrowth
 from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
 from tests.stacks.calls import until
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.llm.gpu.plain_runner import PlainRunner
 from tests.unit.llm.tiny_llm import (
     PROMPT,
     arriving,
     backend,
+    both_generations,
+    for_both,
     hops,
     model,
     on_engine,
@@ -48,8 +51,10 @@ TEXT = list(range(20, 31))
 
 
 @contextlib.asynccontextmanager
-async def fused(running: int = 16, **changes: int) -> AsyncIterator[tuple[TorchBackend, PlainRunner]]:
-    decoder = model()
+async def fused(
+    running: int = 16, bundle: Path = TINY, **changes: int
+) -> AsyncIterator[tuple[TorchBackend, PlainRunner]]:
+    decoder = model(bundle=bundle)
     runner = PlainRunner(decoder, **changes)
     limits = Limits(running=running, waiting=16, kv_bytes=runner.pages)
     async with on_engine(Engine(decoder.config, limits, partial(FusedStepper, runner), threads=1)) as served:
@@ -58,13 +63,24 @@ async def fused(running: int = 16, **changes: int) -> AsyncIterator[tuple[TorchB
 
 def streamed(seed: int, profile: Profile = Profile.CONTINUOUS, replay: tuple[int, ...] = ()) -> Generation:
     text = arriving(*(TEXT[at : at + 3] for at in range(0, len(TEXT), 3)))
-    return sentence(seed, text=text, prompt=PROMPT, sampling=Sampling(seed=seed, profile=profile), replay=replay)
+    sampling = Sampling(seed=seed, profile=profile)
+    return for_both(sentence(seed, text=text, prompt=PROMPT, sampling=sampling, replay=replay))
 
 
-async def test_many_at_once_are_the_slow_path() -> None:
-    generations = [sentence(seed, words=1 + seed % 3) for seed in range(10)]
-    alone = [tokens_alone(model(), generation) for generation in generations]
-    async with fused(running=6) as (served, runner):
+@both_generations
+async def test_many_at_once_are_the_slow_path(bundle: Path) -> None:
+    profiles = (Profile.CONTINUOUS, Profile.UPSTREAM)
+    generations = [
+        for_both(
+            sentence(
+                seed, words=1 + seed % 3, sampling=Sampling(seed=seed, profile=profiles[bundle is TINY3 and seed % 2])
+            )
+        )
+        for seed in range(10)
+    ]
+    decoder = model(bundle=bundle)
+    alone = [tokens_alone(decoder, generation) for generation in generations]
+    async with fused(running=6, bundle=bundle) as (served, runner):
         together = await asyncio.gather(*(tokens(served, generation) for generation in generations))
         stats = served.engine.stats
     assert together == alone
@@ -80,8 +96,9 @@ async def test_a_finished_sentence_runs_at_most_one_discarded_row() -> None:
 
 
 @pytest.mark.parametrize(("profile", "seeds"), [(Profile.CONTINUOUS, (0, 1, 2, 3)), (Profile.UPSTREAM, (0,))])
-async def test_arriving_text_is_the_slow_path(profile: Profile, seeds: tuple[int, ...]) -> None:
-    async with backend() as slow, fused() as (served, _):
+@both_generations
+async def test_arriving_text_is_the_slow_path(profile: Profile, seeds: tuple[int, ...], bundle: Path) -> None:
+    async with backend(model=bundle) as slow, fused(bundle=bundle) as (served, _):
         for seed in seeds:
             alone, at_once = await asyncio.gather(
                 *(tokens(engine, streamed(seed, profile)) for engine in (slow, served)), return_exceptions=True
@@ -239,10 +256,10 @@ def close(mine: np.ndarray, reference: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("of_voice", [0, 1 + len(VOICE.text_ids)])
-@pytest.mark.parametrize("text_ids", [1, 30, 220])
-def test_prompt_and_tokens_are_the_readable_ones(text_ids: int, of_voice: int) -> None:
+@pytest.mark.parametrize(("text_ids", "bundle"), [(1, TINY), (30, TINY), (220, TINY), (220, TINY3)])
+def test_prompt_and_tokens_are_the_readable_ones(text_ids: int, of_voice: int, bundle: Path) -> None:
     """220: more positions than run at once."""
-    decoder = model()
+    decoder = model(bundle=bundle)
     passes, reference = CpuPasses(decoder, CACHE_BYTES), ReadablePasses(decoder)
     mine, theirs = slot(decoder), slot(decoder)
     steps = [prompt(*range(60, 60 + text_ids)), *(speech_inputs([token]) for token in (5, 600, 6000, 5, 77, 6560))]
@@ -311,6 +328,6 @@ async def test_numbers_that_are_not_finite_end_the_sentence_and_no_other(recwarn
     cache = slot(broken)
     passes.scores(prompt(1), cache, 0)
     scores = passes.scores(speech_inputs([77]), cache, 0)
-    assert scores.shape == (SPEECH_ROWS,)
+    assert scores.shape == (broken.config.speech.rows,)
     assert not np.isfinite(scores).any()
     assert not recwarn.list

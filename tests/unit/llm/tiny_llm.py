@@ -1,11 +1,14 @@
-"""The reference model behind a backend, and requests for it."""
+"""The reference model of each generation behind a backend, and requests for it."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from cosyserve.engines.compatibility import Identity
@@ -21,15 +24,22 @@ from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import WholeText
 from services.llm.settings import LlmSettings
-from tests.stacks.up_process import TINY
+from tests.stacks.up_process import TINY, TINY3
 
 CPU = torch.device("cpu")
 PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
+SYSTEM = (1, 2, 3, 259)
+"""Ends with the mark that a sentence for TINY3 needs; to TINY it is text."""
+both_generations = pytest.mark.parametrize("bundle", [TINY, TINY3], ids=lambda bundle: str(bundle.name))
 
 
-def model(device: torch.device = CPU) -> SpeechTokenModel:
+def model(device: torch.device = CPU, bundle: Path = TINY) -> SpeechTokenModel:
     torch.set_num_threads(1)
-    return ServedModel.read(TINY).load(device)
+    return ServedModel.read(bundle).load(device)
+
+
+def with_system(prompt: Prompt) -> Prompt:
+    return Prompt(SYSTEM + prompt.text_ids, prompt.speech_tokens)
 
 
 def settings(**changes: Any) -> LlmSettings:
@@ -72,7 +82,7 @@ async def on_engine(engine: Engine, positions: int = 2048) -> AsyncIterator[Torc
 
 def sentence(seed: int, words: int = 3, **changes: Any) -> Generation:
     """A sentence of `words` text ids that differs from the next seed's in text, prompt length and
-    randomness.
+    randomness. It lacks a system part, see `for_both`.
     """
     text = tuple((7 * seed + 3 * word) % 300 for word in range(words))
     prompt = Prompt(PROMPT.text_ids[: seed % 7], PROMPT.speech_tokens[: 3 * seed % 20])
@@ -80,6 +90,11 @@ def sentence(seed: int, words: int = 3, **changes: Any) -> Generation:
         **{"prompt": prompt, "text": text, "sampling": Sampling(seed=seed), "grouping": Grouping(first=7, rest=5)}
         | changes
     )
+
+
+def for_both(generation: Generation) -> Generation:
+    """The sentence with a system part, which either model takes."""
+    return replace(generation, prompt=with_system(generation.prompt))
 
 
 async def arriving(*pieces: Iterable[int]) -> AsyncIterator[list[int]]:
@@ -101,5 +116,5 @@ def tokens_alone(on: SpeechTokenModel, generation: Generation) -> list[int]:
     """The same by the slow readable path."""
     sampling = generation.sampling
     chooser = RepetitionAwareChooser(on.config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
-    script = WholeText(generation.prompt, generation.text, sampling.profile, chooser, generation.replay)
+    script = WholeText(on.config, generation.prompt, generation.text, sampling.profile, chooser, generation.replay)
     return Alone(on, script, positions_of_whole_text(generation.prompt, len(generation.text), 2048)).run()

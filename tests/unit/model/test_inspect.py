@@ -81,7 +81,7 @@ def test_a_damaged_conversion_is_a_problem(cache: EngineCache, tmp_path: Path) -
 
 
 def test_something_else_is_refused(cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ModelError, match="neither a CosyVoice2 model directory nor a conversion"):
+    with pytest.raises(ModelError, match="neither a model directory nor a conversion"):
         inspect.describe(tmp_path, cache)
     assert inspect.main([str(TINY), "--quick", "--json"]) == 0
     assert "identity" not in json.loads(capsys.readouterr().out)

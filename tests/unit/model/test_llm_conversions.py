@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from cosyserve.errors import ModelError
-from cosyserve.spec import SPEECH_ROWS
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from tests.unit.model.steps import DEMO, TINY, as_published
 from tools.model.checkpoints.forms import TARGETS, tensorrt_llm_config, tensorrt_llm_weights
@@ -65,7 +65,7 @@ def test_a_conversion_gives_the_reference_scores(
     _, question = next(questions(TINY, ExtendedVocabulary.load(directory / VOCABULARY_FILE)))
     with torch.inference_mode():
         scores = converted.log_probabilities(converted.hidden(question)[-1][question.before - 1 :]).numpy()
-    speech = slice(converted.first, converted.first + SPEECH_ROWS)
+    speech = slice(converted.first, converted.first + COSYVOICE2.speech.rows)
     error = np.abs(scores[:, speech] - golden["logprobs_forced"]).max()
     assert error < TOLERANCE[precision]
     assert precision is Precision.FLOAT32 or error > TOLERANCE[Precision.FLOAT32], "the weights are rounded"
@@ -77,7 +77,7 @@ def test_the_vllm_export_is_a_model_of_speech_tokens_alone(conversion: Path) -> 
     config = json.loads((conversion / "vllm" / "config.json").read_text())
     assert (config["architectures"], config["vocab_size"], config["tie_word_embeddings"]) == (
         ["CosyVoice2ForCausalLM"],
-        SPEECH_ROWS,
+        COSYVOICE2.speech.rows,
         False,
     )
     assert not {"eos_token_id", "bos_token_id"} & config.keys()
@@ -126,7 +126,7 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
     """Every field of the format's description, and those that both versions of the library ask for
     in addition.
     """
-    small, vocabulary = open_checkpoint(conversion / "hf"), ExtendedVocabulary(151_663)
+    small, vocabulary = open_checkpoint(conversion / "hf"), ExtendedVocabulary(151_663, COSYVOICE2.speech)
     sizes = replace(
         small.config,
         hidden_size=896,

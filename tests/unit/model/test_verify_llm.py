@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import ServedModel
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
@@ -80,7 +81,7 @@ def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel,
         ),
         "mask": (replace(right, bias=torch.zeros_like(right.bias)), "every layer agrees;"),
     }[mistake]
-    report, lines = compare(model, wrong, iter([next(questions(TINY, ExtendedVocabulary(276)))]))
+    report, lines = compare(model, wrong, iter([next(questions(TINY, ExtendedVocabulary(276, COSYVOICE2.speech)))]))
     (line,) = lines
     assert (report.ok, line.startswith(place), line.endswith("(llm.npz)")) == (False, True, True), line
 

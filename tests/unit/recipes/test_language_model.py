@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
 from recipes.demo_voice.language_model import train as command
 from recipes.demo_voice.language_model.evaluate import choose, whole_form
 from recipes.demo_voice.language_model.layouts import NOTHING, Ids, Layouts, Vocabulary
@@ -47,7 +47,10 @@ from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Script, Table, WholeText
 from tests.unit.recipes import small_work
 
+SPEECH = COSYVOICE2.speech
+RESERVED = 6562
 CONFIG = LlmConfig(
+    speech=SPEECH,
     hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_size=8, text_vocabulary=80,
     rope_theta=1e4,
     rms_norm_eps=1e-6, sampling=SamplingParameters(tau_r=0.5), text_block=4, speech_block=4,
@@ -71,7 +74,7 @@ class Says:
         self.left = list(codes)
 
     def choose(self, scores: Scores, made: object) -> int:
-        return self.left.pop(0) if self.left else END_OF_SPEECH
+        return self.left.pop(0) if self.left else SPEECH.end
 
 
 def served(script: Script) -> tuple[list[int], list[int]]:
@@ -82,14 +85,14 @@ def served(script: Script) -> tuple[list[int], list[int]]:
     while script.ready:
         taken = script.take()
         inputs += [first[each.table] + each.row for each in taken]
-        token = script.decide(np.zeros(SPEECH_ROWS, np.float32))
+        token = script.decide(np.zeros(SPEECH.rows, np.float32))
         ended = KNOWN.fill if script.finish is None else KNOWN.end
         targets += [NOTHING] * (len(taken) - 1) + [ended if token is None else token]
     return inputs, targets
 
 
 def test_known_text_is_laid_out_as_it_is_served() -> None:
-    script = WholeText(Prompt(), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says(*CODES.tolist()))
+    script = WholeText(CONFIG, Prompt(), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says(*CODES.tolist()))
     inputs, targets = LAYOUTS.whole(TEXT, CODES)
     assert (inputs.tolist(), targets.tolist()) == served(script)
 
@@ -179,13 +182,13 @@ def test_the_published_tensors_score_as_those_in_training() -> None:
     first = 100
     model = SpeechTokenModel.build(CONFIG, published(leaves, KNOWN, first), torch.device("cpu"))
     script = WholeText(
-        Prompt(speech_tokens=tuple((CODES + first).tolist())), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says()
+        CONFIG, Prompt(speech_tokens=tuple((CODES + first).tolist())), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says()
     )
     hidden = model.forward(model.embed(script.take()), SequenceCache.reserve(CONFIG, 64, model.device))
     log_probabilities = model.log_probabilities(hidden)
     torch.testing.assert_close(log_probabilities[:, first : first + KNOWN.codes], expected[:, : KNOWN.codes])
-    torch.testing.assert_close(log_probabilities[:, [END_OF_SPEECH, FILL]], expected[:, [KNOWN.end, KNOWN.fill]])
-    assert (log_probabilities[:, [0, first - 1, first + KNOWN.codes, RESERVED_SPEECH]] < NEVER / 2).all()
+    torch.testing.assert_close(log_probabilities[:, [SPEECH.end, SPEECH.fill]], expected[:, [KNOWN.end, KNOWN.fill]])
+    assert (log_probabilities[:, [0, first - 1, first + KNOWN.codes, RESERVED]] < NEVER / 2).all()
 
 
 def test_a_repeated_code_is_drawn_again() -> None:
@@ -276,7 +279,7 @@ def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
     first = fsq.first_id(4)
     rows = tensors["speech_embedding.weight"].abs().sum(1).nonzero()[:, 0].tolist()
     assert rows == list(range(first, first + fsq.count(4)))
-    assert tensors["llm_decoder.bias"][RESERVED_SPEECH] == NEVER
+    assert tensors["llm_decoder.bias"][RESERVED] == NEVER
 
 
 @pytest.mark.parametrize(("begins", "heard"), [(0.0, {0.22}), (0.6, {0.0, 0.22})])

@@ -14,16 +14,17 @@ The TensorRT-LLM checkpoint, from which `trtllm-build` makes an engine, has `con
 `mapping`, `quantization` and `moe` that they do not know, so only those are given that both know
 (section 7.3).
 
-The vLLM export is the model as a speaker of 6564 ids, whose prompts come as embeddings:
+The vLLM export is the model as a speaker of the ids of its head, whose prompts come as embeddings:
 
     config.json  model.safetensors             embed_tokens and lm_head hold the speech tokens only;
-                                               the head has its bias
+                                               the head has its bias, if any
     cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: tables
-                                               in which the prompt is looked up
+                                               in which the prompt is looked up; no marks where the
+                                               speech tokens hold them
     cosyserve/vocabulary.json
 
-Its architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_plugin` registers a
-Qwen2 with a biased head under it (section 7.6).
+With a bias its architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_plugin`
+registers a Qwen2 with a biased head under it (section 7.6).
 """
 
 import json
@@ -33,8 +34,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cosyserve.spec import SPEECH_ROWS
-from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
     HEAD_BIAS_TENSOR,
@@ -43,7 +42,6 @@ from services.llm.hosted.extended_vocabulary import (
     TEXT,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
-    ExtendedVocabulary,
 )
 from services.llm.hosted.vllm.vllm_plugin import ARCHITECTURE
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, NORM, LlmCheckpoint
@@ -52,7 +50,7 @@ from tools.model.output.complete_directory import Assembly
 
 Weights = Mapping[str, Mapping[str, Source]]
 """Tensors of safetensors files, by file."""
-_END_OF_TEXT = CONTROLS[0]
+_END_OF_TEXT = "<|endoftext|>"
 _CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}<|sos|>{{ message['content'] }}<|task_id|>"
     "{% elif message['role'] == 'assistant' %}{{ message['content'] }}{% endif %}{% endfor %}"
@@ -94,7 +92,9 @@ def _write_tensorrt_llm(checkpoint: LlmCheckpoint, assembly: Assembly, precision
 def _write_vllm(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
     config = model_config(checkpoint, precision)
     del config["eos_token_id"]  # stop ids are the server's to give with each request
-    config |= {"architectures": [ARCHITECTURE], "vocab_size": SPEECH_ROWS, "use_bias": True}
+    config["vocab_size"] = checkpoint.vocabulary.speech.rows
+    if checkpoint.vocabulary.speech.head_bias:
+        config |= {"architectures": [ARCHITECTURE], "use_bias": True}
     assembly.json("config.json", config)
     assembly.file(VOCABULARY_FILE, checkpoint.vocabulary.save)
 
@@ -108,7 +108,7 @@ def _write_tokenizer_and_side_files(checkpoint: LlmCheckpoint, assembly: Assembl
         for name in ("vocab.json", "merges.txt"):
             assembly.file(name, partial(shutil.copyfile, folder / name))
         words = len(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
-        assembly.json("tokenizer_config.json", tokenizer_config(checkpoint.vocabulary, words))
+        assembly.json("tokenizer_config.json", tokenizer_config(checkpoint, words))
     bias = {HEAD_BIAS_TENSOR: checkpoint.head_bias}
     assembly.file(HEAD_BIAS_FILE, partial(write, tensors=bias, precision=Precision.FLOAT32))
     assembly.file(VOCABULARY_FILE, checkpoint.vocabulary.save)
@@ -130,14 +130,15 @@ def tensorrt_llm_weights(checkpoint: LlmCheckpoint) -> Weights:
 
 
 def _vllm_weights(checkpoint: LlmCheckpoint) -> Weights:
-    first, last = checkpoint.vocabulary.text_ids, checkpoint.vocabulary.text_ids + SPEECH_ROWS
+    vocabulary = checkpoint.vocabulary
+    first, last = vocabulary.text_ids, vocabulary.behind_speech
     embedding = checkpoint.tensors[EMBEDDING]
-    speech = {
-        EMBEDDING: embedding.rows(first, last),
-        HEAD: checkpoint.tensors[HEAD].rows(first, last),
-        HEAD_BIAS: checkpoint.head_bias.rows(first, last),
-    }
-    prompt = {TEXT: embedding.rows(0, first), MARKS: embedding.rows(last, last + 2)}
+    speech = {EMBEDDING: embedding.rows(first, last), HEAD: checkpoint.tensors[HEAD].rows(first, last)}
+    if vocabulary.speech.head_bias:
+        speech[HEAD_BIAS] = checkpoint.head_bias.rows(first, last)
+    prompt = {TEXT: embedding.rows(0, first)}
+    if vocabulary.marks:
+        prompt[MARKS] = embedding.rows(last, last + vocabulary.marks)
     return {PROMPT_EMBEDDINGS_FILE: prompt, WEIGHTS_FILE: {**checkpoint.tensors, **speech}}
 
 
@@ -184,11 +185,11 @@ def generation_config(checkpoint: LlmCheckpoint) -> dict[str, Any]:
     }
 
 
-def tokenizer_config(vocabulary: ExtendedVocabulary, words: int) -> dict[str, Any]:
-    """tokenizer_config.json for a vocabulary of `words` entries with CosyVoice2's marks and then
-    the speech tokens behind it.
+def tokenizer_config(checkpoint: LlmCheckpoint, words: int) -> dict[str, Any]:
+    """tokenizer_config.json for a vocabulary of `words` entries, the marks of the generation and
+    then the speech tokens behind it.
     """
-    marks = [*CONTROLS, *MARKUP]
+    vocabulary, marks = checkpoint.vocabulary, [_END_OF_TEXT, *checkpoint.generation.text_marks]
     added = {index: (token, True) for index, token in enumerate(marks, start=words)}
     added |= {index: (token, False) for index, token in enumerate(vocabulary.added_tokens, start=vocabulary.text_ids)}
     return {

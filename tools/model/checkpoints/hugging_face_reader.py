@@ -1,8 +1,8 @@
 """A Hugging Face directory that was made of the speech-token model, read as an `LlmCheckpoint`.
 
 Two kinds: what `convert --target hf` made, with the head's bias next to the weights, and the
-published conversion, whose weights hold `lm_head.bias`. Source: compatibility specification section
-7.1.
+published conversion, whose weights hold `lm_head.bias` where the head has one. Source:
+compatibility specification of CosyVoice2, section 7.1, and of CosyVoice3, section 7.3.
 """
 
 import json
@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.generation import SpeechVocabulary
+from cosyserve.generations.reading import GENERATIONS
 from cosyserve.model_directory import ModelDirectory, check_tensors
-from cosyserve.spec import SPEECH_ROWS
 from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
@@ -31,6 +32,7 @@ from tools.model.checkpoints.llm_checkpoint import (
     declared_positions,
     expected_shapes,
     from_upstream,
+    masked_elsewhere,
     sizes_of,
 )
 from tools.model.checkpoints.tensor_file import Precision, Source, read_sources, rounded
@@ -46,21 +48,19 @@ def open_checkpoint(path: Path) -> LlmCheckpoint:
     if (path / "config.json").exists() and any(path.glob("*.safetensors")):
         return from_transformers(path)
     raise ModelError(
-        f"{path}: neither a CosyVoice2 model directory (llm.pt) nor a Hugging Face one (config.json and "
-        "model.safetensors)"
+        f"{path}: neither a model directory (llm.pt) nor a Hugging Face one (config.json and model.safetensors)"
     )
 
 
 def from_transformers(path: Path) -> LlmCheckpoint:
-    """Read a Hugging Face directory: one that `convert --target hf` made, or a published one whose
-    weights hold `lm_head.bias`.
+    """Read a Hugging Face directory: one that `convert --target hf` made, or a published one, whose
+    weights hold `lm_head.bias` where the head has one.
     """
     given = _read_json(path / "config.json")
     if given.get("architectures") != ["Qwen2ForCausalLM"]:
         raise ModelError(
             f"{path / 'config.json'}: architectures is {given.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
         )
-    config = _config(path / "config.json", given, _sampling(path / "generation_config.json"))
     files = sorted(path.glob("*.safetensors"))
     tensors = {name: tensor for file in files for name, tensor in read_sources(file).items()}
     if (path / VOCABULARY_FILE).exists():
@@ -75,18 +75,25 @@ def from_transformers(path: Path) -> LlmCheckpoint:
         if HEAD_BIAS_TENSOR not in side:
             raise ModelError(f"{bias_file}: holds no tensor {HEAD_BIAS_TENSOR}")
         head_bias = side[HEAD_BIAS_TENSOR]
-    elif HEAD_BIAS in tensors:
-        vocabulary = _numbering(path / "config.json", given)
-        # Rows without a token hold -inf in the published file.
-        head_bias = Source(tensors.pop(HEAD_BIAS).tensor().clamp_min(MASKED))
     else:
-        raise ModelError(
-            f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt"
-        )
+        vocabulary = _numbering(path / "config.json", given)
+        if not vocabulary.speech.head_bias:
+            # Text has live rows in the published head.
+            head_bias = masked_elsewhere(vocabulary, torch.zeros(vocabulary.speech.rows))
+        elif HEAD_BIAS in tensors:
+            # Rows without a token hold -inf in the published file.
+            head_bias = Source(tensors.pop(HEAD_BIAS).tensor().clamp_min(MASKED))
+        else:
+            raise ModelError(
+                f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt"
+            )
+    sampling = _sampling(path / "generation_config.json")
+    config = _config(path / "config.json", given, sampling, vocabulary.speech)
     check_tensors(path, tensors, expected_shapes(config, vocabulary))
     check_tensors(path, {HEAD_BIAS: head_bias}, {HEAD_BIAS: (vocabulary.rows,)})
     words = (path / "vocab.json").exists() and (path / "merges.txt").exists()
     return LlmCheckpoint(
+        generation=next(each for each in GENERATIONS if each.speech == vocabulary.speech),
         config=config,
         positions=declared_positions(given),
         vocabulary=vocabulary,
@@ -97,12 +104,15 @@ def from_transformers(path: Path) -> LlmCheckpoint:
     )
 
 
-def _config(path: Path, config: dict[str, Any], sampling: SamplingParameters) -> LlmConfig:
+def _config(path: Path, config: dict[str, Any], sampling: SamplingParameters, speech: SpeechVocabulary) -> LlmConfig:
     if config.get("tie_word_embeddings", True) or config.get("use_sliding_window") or config.get("rope_scaling"):
-        raise ModelError(f"{path}: a tied head, a sliding window or rotary scaling is no converted CosyVoice2 model")
+        raise ModelError(
+            f"{path}: a tied head, a sliding window or rotary scaling is no conversion of a CosyVoice model"
+        )
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         return LlmConfig(
+            speech=speech,
             hidden_size=hidden,
             intermediate_size=int(config["intermediate_size"]),
             layers=int(config["num_hidden_layers"]),
@@ -130,16 +140,18 @@ def _sampling(path: Path) -> SamplingParameters:
 
 
 def _numbering(path: Path, config: dict[str, Any]) -> ExtendedVocabulary:
-    """The numbering of a published conversion follows from its end-of-speech id."""
+    """The numbering of a published conversion follows from its end-of-speech id, its generation
+    from the number of rows that belongs to it.
+    """
     end = config.get("eos_token_id")
-    if not isinstance(end, int) or end <= SPEECH_ROWS:
+    if not isinstance(end, int) or any(end <= generation.speech.rows for generation in GENERATIONS):
         raise ModelError(f"{path}: eos_token_id is {end!r}, expected the id of <|eos1|>")
-    vocabulary = ExtendedVocabulary(end - ExtendedVocabulary(1).end + 1)
-    if config.get("vocab_size") != vocabulary.rows:
-        raise ModelError(
-            f"{path}: vocab_size is {config.get('vocab_size')!r}, with <|eos1|> at {end} expected {vocabulary.rows}"
-        )
-    return vocabulary
+    possible = [ExtendedVocabulary(end - each.speech.end, each.speech) for each in GENERATIONS]
+    for vocabulary in possible:
+        if config.get("vocab_size") == vocabulary.rows:
+            return vocabulary
+    expected = " or ".join(str(vocabulary.rows) for vocabulary in possible)
+    raise ModelError(f"{path}: vocab_size is {config.get('vocab_size')!r}, with <|eos1|> at {end} expected {expected}")
 
 
 def _identity(path: Path) -> str:
@@ -166,6 +178,8 @@ def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmChec
     text, speech and marks of the embedding, layers, and the speech part of the head and its bias.
     Raises ModelError naming the first tensor that is another.
     """
+    if checkpoint.generation is not model.generation:
+        raise ModelError(f"it is of {checkpoint.generation.title}, the model is of {model.generation.title}")
     if checkpoint.vocabulary != model.vocabulary:
         raise ModelError(
             f"its text ids are {checkpoint.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}"
@@ -183,7 +197,7 @@ def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmChec
 
 def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:
     vocabulary = checkpoint.vocabulary
-    first, last = vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS
+    first, last = vocabulary.text_ids, vocabulary.behind_speech
     return {
         **checkpoint.tensors,
         EMBEDDING: checkpoint.tensors[EMBEDDING].rows(0, vocabulary.tokens),

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.generation import Generation
+from cosyserve.generations.reading import generation_of
+from cosyserve.generations.text_ids import text_id_count
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import SPEECH_ROWS
 from services.frontend.loading import read_tokenizer
 from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
 from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, read_config
@@ -33,10 +36,12 @@ class LlmCheckpoint:
 
     positions: the most that the model is declared for. tensors: by Hugging Face's names, without
     the head's bias, which their head has no place for. head_bias: float32 [rows], MASKED where no
-    speech token is. identity: hash of what it was read from. tokenizer: folder with vocab.json and
-    merges.txt; None for a model whose text ids come from elsewhere.
+    speech token is, 0 elsewhere for a head without one. identity: hash of what it was read from.
+    tokenizer: folder with vocab.json and merges.txt; None for a model whose text ids come from
+    elsewhere.
     """
 
+    generation: Generation
     config: LlmConfig
     positions: int
     vocabulary: ExtendedVocabulary
@@ -55,23 +60,29 @@ def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
         raise ModelError(
             f"{directory.path}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
         )
-    hidden, behind = config.hidden_size, vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS
+    hidden, behind = config.hidden_size, vocabulary.rows - vocabulary.behind_speech
     text = given.pop("llm.model.model.embed_tokens.weight")[: vocabulary.text_ids]
-    speech, marks = given.pop("speech_embedding.weight"), given.pop("llm_embedding.weight")
-    decoder, bias = given.pop("llm_decoder.weight"), given.pop("llm_decoder.bias")
+    speech, marks = given.pop("speech_embedding.weight"), given.pop("llm_embedding.weight", text[:0])
+    decoder, bias = given.pop("llm_decoder.weight"), given.pop("llm_decoder.bias", torch.zeros(config.speech.rows))
     tensors = {EMBEDDING: Source(text, speech, marks, zeros(vocabulary.rows - vocabulary.tokens, hidden))}
     tensors |= {name.removeprefix("llm.model."): Source(values) for name, values in given.items()}
     tensors[HEAD] = Source(zeros(vocabulary.text_ids, hidden), decoder, zeros(behind, hidden))
-    masked = torch.full((vocabulary.rows,), MASKED)
     return LlmCheckpoint(
+        generation=generation_of(directory),
         config=config,
         positions=declared_positions(json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))),
         vocabulary=vocabulary,
         tensors=tensors,
-        head_bias=Source(masked[: vocabulary.text_ids], bias, masked[:behind]),
+        head_bias=masked_elsewhere(vocabulary, bias),
         identity=model_hash(directory),
         tokenizer=tokenizer,
     )
+
+
+def masked_elsewhere(vocabulary: ExtendedVocabulary, bias: Tensor) -> Source:
+    """The bias [rows] of all ids, by that of the head of speech tokens."""
+    masked = torch.full((vocabulary.rows,), MASKED)
+    return Source(masked[: vocabulary.text_ids], bias, masked[vocabulary.behind_speech :])
 
 
 def numbering(directory: ModelDirectory, config: LlmConfig) -> tuple[Path | None, ExtendedVocabulary]:
@@ -80,8 +91,9 @@ def numbering(directory: ModelDirectory, config: LlmConfig) -> tuple[Path | None
     """
     tokenizer = directory.path / "CosyVoice-BlankEN"
     if not (tokenizer / "vocab.json").exists():
-        return None, ExtendedVocabulary(config.text_vocabulary)
-    return tokenizer, ExtendedVocabulary(len(read_tokenizer(directory)))
+        return None, ExtendedVocabulary(config.text_vocabulary, config.speech)
+    read_tokenizer(directory)  # refuses one that is not Qwen2's
+    return tokenizer, ExtendedVocabulary(text_id_count(directory, generation_of(directory)), config.speech)
 
 
 def expected_shapes(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:

@@ -124,12 +124,14 @@ def read_conversion(directory: Path, kind: str) -> Converted:
 
 def _read(directory: Path, kind: str, config: dict[str, Any]) -> Converted:
     file, table, norm, sizes, block = _HUGGING_FACE if kind in ("llm-hf", "llm-vllm") else _TENSORRT_LLM
-    tensor = _tensors(directory / file)
+    tensor, vocabulary = _tensors(directory / file), ExtendedVocabulary.load(directory / VOCABULARY_FILE)
     if kind == "llm-vllm":
-        prompt, first, bias = _tensors(directory / PROMPT_EMBEDDINGS_FILE), 0, tensor("lm_head.bias")
-        embedded = _by_tables(prompt(TEXT), prompt(MARKS), tensor(table))
+        prompt, speech, said = _tensors(directory / PROMPT_EMBEDDINGS_FILE), vocabulary.speech, tensor(table)
+        first, bias = 0, tensor("lm_head.bias") if speech.head_bias else torch.zeros(speech.rows)
+        embedded = _by_tables(
+            prompt(TEXT), said[[speech.start, speech.task]] if speech.start is not None else prompt(MARKS), said
+        )
     else:
-        vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
         first, bias = vocabulary.text_ids, _tensors(directory / HEAD_BIAS_FILE)(HEAD_BIAS_TENSOR)
         embedded = _by_ids(tensor(table), vocabulary)
     of_config = Sizes(*(config[name] for name in sizes))

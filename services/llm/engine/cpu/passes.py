@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.cpu.many_positions import ManyPositions
 from services.llm.engine.cpu.one_position import OnePosition
 from services.llm.engine.kv_cache import PromptStates, SequenceCache
@@ -77,7 +76,7 @@ class PrunedHead:
         return len(self._bias)
 
     def scores(self, hidden: Tensor) -> Scores:
-        """Log-probabilities [6564] of one hidden state [hidden], equal to
+        """Log-probabilities [ids] of one hidden state [hidden], equal to
         `SpeechTokenModel.log_probabilities` within rounding.
         """
         torch.addmv(self._bias, self._weight, hidden, out=self._logits)
@@ -97,7 +96,7 @@ class PrunedHead:
 def _possible(model: SpeechTokenModel) -> "np.ndarray[tuple[int], np.dtype[np.int64]] | None":
     """The ids that can have a weight above 0, in order; None for all."""
     reach = math.sqrt(model.config.hidden_size) * torch.linalg.vector_norm(model.head * model.norm, dim=1)
-    least = (model.head_bias - reach)[:SPEECH_VOCABULARY].max()  # reserved ids may be masked
+    least = (model.head_bias - reach)[: model.config.speech.tokens].max()  # special ids may be masked
     possible = model.head_bias + reach >= least - _VANISHES
     # A weight that is not finite, which the loader refuses, would make every id possible.
     return None if bool(possible.all()) else torch.nonzero(possible).flatten().numpy()

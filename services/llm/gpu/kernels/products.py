@@ -4,7 +4,7 @@ after it. For B rows, one per sequence:
     project_heads   norm, q k v, bias, rotation, k and v into the cache     [heads' width, hidden]
     add_product     product added to the residual stream (attention, MLP)   [hidden, K]
     gated_product   norm, gate and up, silu(gate) * up                      [2 MLP, hidden]
-    score           norm, head, bias                                        [6564, hidden] float32
+    score           norm, head, bias                                        [ids, hidden] float32
 
 The last column is the shape of the weights. Each weight is read once for every BM rows, so for B <=
 BM a step reads little else. The weight of a norm is folded into the matrix after it (see

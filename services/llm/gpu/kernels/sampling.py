@@ -2,7 +2,7 @@
 float32 scores, with float64 arithmetic.
 
 `scan` reduces 512 ids at a time to the best of them in order, the sum of their weights, and whether
-all scores are finite. `choose` combines 13 such pieces for each row, draws, and updates the
+all scores are finite. `choose` combines the pieces of each row, draws, and updates the
 sequence's row of the state table. Adding a constant to all scores changes nothing, so scores may be
 logits.
 
@@ -18,11 +18,13 @@ from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_fo
 from services.llm.gpu.slots import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
 (
-    LENGTH, INPUT, ACTIVE, DECISIONS, TOKENS, SHORTEST, LONGEST, FLAGS, FILL_AT, REPLAY, SEED_LOW, SEED_HIGH, SENTENCE,
-    CAPACITY,
+    LENGTH, INPUT, ACTIVE, DECISIONS, TOKEN_COUNT, SHORTEST, LONGEST, FLAGS, FILL_AT, REPLAY, SEED_LOW, SEED_HIGH,
+    SENTENCE, CAPACITY,
 ) = (tl.constexpr(int(column)) for column in Column)
 WIDTH = tl.constexpr(COLUMNS)
-MASK_END, MASK_RESERVED, MASK_FILL, FILL_FIRST = (tl.constexpr(int(flag)) for flag in Flag)
+MASK_END, MASK_OTHERS, MASK_FILL, FILL_FIRST, MASK_REFERENCE, SHORT_MASKS_REFERENCE = (
+    tl.constexpr(int(flag)) for flag in Flag
+)
 NO_DECISION = tl.constexpr(NOTHING)
 NOT_FINITE = tl.constexpr(NON_FINITE)
 PIECE = 512
@@ -66,25 +68,37 @@ def enter(
 
 
 @triton.jit
-def _masked(scores, ids, ends, reserved, fill, END: tl.constexpr, VOCABULARY: tl.constexpr):
-    """Scores with -inf where an id may not be chosen, and with -0 replaced by 0."""
-    barred = (ids >= VOCABULARY) | (ends & (ids == END)) | (reserved & (ids == END + 1)) | (fill & (ids == END + 2))
+def _masked(
+    scores, ids, bars, TOKENS: tl.constexpr, END: tl.constexpr, FILL: tl.constexpr, REFERENCE: tl.constexpr,
+    VOCABULARY: tl.constexpr,
+):
+    """Scores with -inf where an id may not be chosen, and with -0 replaced by 0. bars: the result
+    of `_bars`.
+    """
+    end, others, fill, reference = bars
+    barred = (ids >= VOCABULARY) | (end & (ids == END)) | (fill & (ids == FILL)) | (reference & (ids == REFERENCE))
+    barred = barred | (others & (ids >= TOKENS) & (ids != END) & (ids != FILL))
     return tl.where(barred, float("-inf"), tl.where(scores == 0.0, 0.0, scores))
 
 
 @triton.jit
 def _bars(slot):
-    """Which of the three reserved ids may not be chosen now; slot: pointer to the state row."""
+    """Which special ids may not be chosen now: the end, those without a name, the fill, and the id
+    that the reference masks; slot: pointer to the state row.
+    """
     flags = tl.load(slot + FLAGS)
-    ends = ((flags & MASK_END) != 0) | (tl.load(slot + TOKENS) < tl.load(slot + SHORTEST))
-    return ends, (flags & MASK_RESERVED) != 0, (flags & MASK_FILL) != 0
+    short = tl.load(slot + TOKEN_COUNT) < tl.load(slot + SHORTEST)
+    of_reference = (flags & SHORT_MASKS_REFERENCE) != 0
+    end = ((flags & MASK_END) != 0) | (short & (of_reference == 0))
+    reference = ((flags & MASK_REFERENCE) != 0) | (short & of_reference)
+    return end, (flags & MASK_OTHERS) != 0, (flags & MASK_FILL) != 0, reference
 
 
 @triton.jit
 def scan(
     logits, state, row_slot, best, sums, peaks, finite,
-    VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr,
-    PDL: tl.constexpr,
+    VOCABULARY: tl.constexpr, TOKENS: tl.constexpr, END: tl.constexpr, FILL: tl.constexpr, REFERENCE: tl.constexpr,
+    PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr, PDL: tl.constexpr,
 ):
     """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest
     first, score and id in one number; peaks float32 [B, PIECES], the highest score; sums float64
@@ -94,11 +108,11 @@ def scan(
     row, piece = tl.program_id(0), tl.program_id(1)
     wait_for_inputs(PDL)
     slot = state + tl.load(row_slot + row) * WIDTH
-    ends, reserved, fill = _bars(slot)
+    bars = _bars(slot)
     ids = piece * PIECE + tl.arange(0, PIECE)
     raw = tl.load(logits + row * VOCABULARY + ids, mask=ids < VOCABULARY, other=0.0)
     fine = tl.min((tl.abs(raw) < float("inf")).to(tl.int32), axis=0)
-    scores = _masked(raw, ids, ends, reserved, fill, END, VOCABULARY)
+    scores = _masked(raw, ids, bars, TOKENS, END, FILL, REFERENCE, VOCABULARY)
     bits = scores.to(tl.int32, bitcast=True)
     ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
     keys = ordered * 8192 + (8191 - ids).to(tl.int64)
@@ -135,13 +149,15 @@ def _uniform(slot, step, draw):
 
 
 @triton.jit
-def _weights_without(logits, chosen, ids, bars, peak, END: tl.constexpr, VOCABULARY: tl.constexpr):
+def _weights_without(
+    logits, chosen, ids, bars, peak, TOKENS: tl.constexpr, END: tl.constexpr, FILL: tl.constexpr,
+    REFERENCE: tl.constexpr, VOCABULARY: tl.constexpr,
+):
     """float64 exp(score - peak) of `ids`, by the logits of a row; 0 for `chosen` and for ids that
     may not be chosen. bars: the result of `_bars`.
     """
-    ends, reserved, fill = bars
     raw = tl.load(logits + ids, mask=ids < VOCABULARY, other=0.0)
-    scores = _masked(raw, ids, ends, reserved, fill, END, VOCABULARY)
+    scores = _masked(raw, ids, bars, TOKENS, END, FILL, REFERENCE, VOCABULARY)
     return tl.where((scores == float("-inf")) | (ids == chosen), 0.0,
         tl.exp(scores.to(tl.float64) - peak.to(tl.float64)))
 
@@ -150,7 +166,8 @@ def _weights_without(logits, chosen, ids, bars, peak, END: tl.constexpr, VOCABUL
 def choose(
     logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats, most_replayed,
     first_speech,
-    VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECES_PADDED: tl.constexpr, PIECE: tl.constexpr,
+    VOCABULARY: tl.constexpr, TOKENS: tl.constexpr, END: tl.constexpr, FILL: tl.constexpr, REFERENCE: tl.constexpr,
+    PIECES: tl.constexpr, PIECES_PADDED: tl.constexpr, PIECE: tl.constexpr,
     TOP: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):
     """One decision per row -> out int32 [B]: an id, NOTHING or NON_FINITE; updates the state row
@@ -175,7 +192,7 @@ def choose(
         sum_of = tl.load(sums + row * PIECES + pieces, mask=real, other=0.0)
         sum_of = tl.where(sum_of > 0.0, sum_of * tl.exp(peak_of.to(tl.float64) - peak.to(tl.float64)), 0.0)
         fine = tl.min(tl.load(finite + row * PIECES + pieces, mask=real, other=1), axis=0)
-        decision, tokens = tl.load(slot + DECISIONS), tl.load(slot + TOKENS)
+        decision, tokens = tl.load(slot + DECISIONS), tl.load(slot + TOKEN_COUNT)
 
         SPAN: tl.constexpr = PIECES_PADDED * TOP
         span = tl.arange(0, SPAN)
@@ -205,7 +222,8 @@ def choose(
             inside = tl.arange(0, PIECE)
             home = chosen // PIECE
             own = logits + row * VOCABULARY
-            close = _weights_without(own, chosen, home * PIECE + inside, bars, peak, END, VOCABULARY)
+            close = _weights_without(own, chosen, home * PIECE + inside, bars, peak, TOKENS, END, FILL, REFERENCE,
+                VOCABULARY)
             sum_of = tl.where(pieces == home, tl.sum(close, axis=0), sum_of)
             running_of = tl.cumsum(sum_of, axis=0)
             whole = tl.max(running_of, axis=0)
@@ -215,11 +233,11 @@ def choose(
             last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
             piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
             base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)
-            close = _weights_without(own, chosen, piece * PIECE + inside, bars, peak, END, VOCABULARY)
+            close = _weights_without(own, chosen, piece * PIECE + inside, bars, peak, TOKENS, END, FILL, REFERENCE,
+                VOCABULARY)
             reached = tl.sum((base + tl.cumsum(close, axis=0) <= aim).to(tl.int32), axis=0)
             chosen = piece * PIECE + tl.minimum(reached, tl.max(tl.where(close > 0.0, inside, 0), axis=0))
 
-        FILL: tl.constexpr = END + 2
         flags = tl.load(slot + FLAGS)
         if tl.load(slot + FILL_AT) == decision:
             chosen = FILL
@@ -228,13 +246,13 @@ def choose(
             chosen = tl.load(replay + number.to(tl.int64) * most_replayed + tokens)
 
         length = tl.load(slot + LENGTH) + 1
-        spoken = chosen < END
+        spoken = chosen < TOKENS
         tokens += spoken.to(tl.int32)
         more = spoken & (tokens < tl.load(slot + LONGEST)) & (length < tl.load(slot + CAPACITY)) & (fine == 1)
         tl.store(history + number * RING + decision % RING, chosen)
         tl.store(slot + LENGTH, length)
-        tl.store(slot + INPUT, first_speech + tl.minimum(chosen, END - 1))
+        tl.store(slot + INPUT, first_speech + tl.minimum(chosen, TOKENS - 1))
         tl.store(slot + DECISIONS, decision + 1)
-        tl.store(slot + TOKENS, tokens)
+        tl.store(slot + TOKEN_COUNT, tokens)
         tl.store(slot + ACTIVE, more.to(tl.int32))
         tl.store(out + row, tl.where(fine == 1, chosen, NOT_FINITE))

@@ -1,8 +1,9 @@
 """The backend on vLLM: its `AsyncLLM` batches, our logits processor samples
 (`services.llm.hosted.vllm.vllm_processor`).
 
-Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids
-(`services.llm.hosted.vllm.vllm_model`), whose prompts are embeddings that are looked up here.
+Two conversions are served. `convert --target vllm`: a model of the ids of the head, whose prompts
+are embeddings that are looked up here; where the head has a bias, vLLM needs our model for it
+(`services.llm.hosted.vllm.vllm_model`).
 `convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM supports itself. Only this
 module, the model and the processor import the library, and only when they are loaded.
 
@@ -20,7 +21,6 @@ from typing import Any
 
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import gpus
-from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
 from services.llm.engine.weights import ServedModel
 from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, held_to_load
@@ -77,7 +77,7 @@ class VllmRuntime(Runtime):
         parameters = self._library.SamplingParams(
             temperature=0.0,
             max_tokens=most,
-            stop_token_ids=[prompt_format.first + END_OF_SPEECH],
+            stop_token_ids=[prompt_format.first + self._vocabulary.speech.end],
             detokenize=False,
             output_kind=self._library.sampling_params.RequestOutputKind.DELTA,
             extra_args={ARGUMENT: {"name": name, "run": sampler.plain(), "first": prompt_format.first, "bias": bias}},
@@ -112,9 +112,9 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     served = ServedModel.read(settings.model)
     conversion = Conversion.open(settings.converted, served.hash, (VLLM_EXPORT, HUGGING_FACE))
     embeds = conversion.kind == VLLM_EXPORT
-    if embeds and (refusal := plugin_refusal()):
-        raise EngineUnavailable(refusal)
     vocabulary = conversion.vocabulary
+    if embeds and vocabulary.speech.head_bias and (refusal := plugin_refusal()):
+        raise EngineUnavailable(refusal)
     if embeds:
         tables = PromptEmbeddings.open(conversion.directory, vocabulary)
         prompt_format = PromptFormat(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)

@@ -1,5 +1,5 @@
-"""The speech-token model for vLLM: a Qwen2 with 6564 ids and a bias in its head. vLLM loads it by
-name, see `vllm_plugin`.
+"""The speech-token model for vLLM: a Qwen2 with a bias in its head. vLLM loads it by name, see
+`vllm_plugin`.
 
 Written against `model_executor/models/qwen2.py` and `model_executor/layers` of 0.11 to 0.32.
 """
@@ -27,5 +27,5 @@ class CosyVoice2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
         )
 
     def compute_logits(self, hidden_states: Tensor, *_: Any) -> Any:
-        """[rows, hidden] to [rows, 6564]. Releases differ in the other arguments."""
+        """[rows, hidden] to [rows, ids]. Releases differ in the other arguments."""
         return self.logits_processor(self.lm_head, hidden_states, embedding_bias=self.lm_head.bias)

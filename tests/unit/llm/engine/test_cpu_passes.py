@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH, SPEECH_ROWS
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.engine.cpu.passes import PrunedHead
 from services.llm.engine.kv_cache import PromptStates, SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
@@ -18,7 +18,9 @@ from services.llm.generation.sampling import mask, nucleus
 from services.llm.generation.script import START, Input, text_inputs
 from tests.unit.llm.tiny_llm import model
 
+SPEECH = COSYVOICE2.speech
 CONFIG = LlmConfig(
+    speech=SPEECH,
     hidden_size=8, intermediate_size=8, layers=2, heads=2, kv_heads=1, head_size=4, text_vocabulary=9, rope_theta=1.0,
     rms_norm_eps=1e-6,
     sampling=SamplingParameters(),
@@ -74,7 +76,7 @@ def hidden_of(on: SpeechTokenModel, seed: int) -> torch.Tensor:
     return F.rms_norm(raw, (len(raw),), on.norm, on.config.rms_norm_eps)
 
 
-@pytest.mark.parametrize(("changes", "ids"), [((), SPEECH_ROWS), (((slice(100, 6000), -1e4),), SPEECH_ROWS - 5900)])
+@pytest.mark.parametrize(("changes", "ids"), [((), SPEECH.rows), (((slice(100, 6000), -1e4),), SPEECH.rows - 5900)])
 def test_scores_are_those_of_the_whole_head(changes: tuple[tuple[slice, float], ...], ids: int) -> None:
     on = with_biases(*changes)
     head = PrunedHead(on)
@@ -87,7 +89,7 @@ def test_scores_are_those_of_the_whole_head(changes: tuple[tuple[slice, float], 
         # Those left out lack the product with their weights, which changes nothing that far below.
         np.testing.assert_allclose(mine[~computed], reference[~computed], atol=30, rtol=0)
         assert np.isfinite(mine).all()
-        masked = [END_OF_SPEECH, RESERVED_SPEECH]
+        masked = SPEECH.all_but(SPEECH.fill)
         (chosen, share), (whole, its_share) = (nucleus(mask(scores, masked), 1.0, 6000) for scores in (mine, reference))
         np.testing.assert_allclose(share, its_share, atol=1e-5, rtol=0)
         assert sorted(chosen) == sorted(whole)
@@ -97,9 +99,9 @@ def test_what_could_still_have_a_weight_stays() -> None:
     """exp(-700) is above 0 in the sampler's numbers, so that a repeated id may be drawn again as
     it.
     """
-    assert PrunedHead(with_biases((slice(0, 50), -700.0))).ids == SPEECH_ROWS
+    assert PrunedHead(with_biases((slice(0, 50), -700.0))).ids == SPEECH.rows
 
 
 def test_a_reserved_id_with_the_highest_bias_removes_no_other_id() -> None:
     """It is masked, and then only the others can be chosen."""
-    assert PrunedHead(with_biases((slice(RESERVED_SPEECH, RESERVED_SPEECH + 1), 1e6))).ids == SPEECH_ROWS
+    assert PrunedHead(with_biases((slice(6562, 6563), 1e6))).ids == SPEECH.rows

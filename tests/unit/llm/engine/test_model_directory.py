@@ -19,6 +19,7 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import read_config
+from tests.stacks.up_process import TINY3
 from tests.unit.llm.tiny_llm import TINY
 
 Tensors = dict[str, torch.Tensor]
@@ -129,10 +130,61 @@ def test_something_else_than_a_mapping_is_refused(copy: Path) -> None:
     assert refusal(copy) == "llm.pt: holds a list, expected a mapping of names to tensors"
 
 
-@pytest.mark.parametrize("name", ["llm.pt", "CosyVoice-BlankEN/config.json", "cosyvoice2.yaml"])
+@pytest.mark.parametrize("name", ["llm.pt", "CosyVoice-BlankEN/config.json"])
 def test_a_missing_file_is_named(copy: Path, name: str) -> None:
     (copy / name).unlink()
     assert refusal(copy) == f"{name}: missing; a model directory needs it"
+
+
+def test_a_directory_without_a_yaml_is_refused(copy: Path) -> None:
+    (copy / "cosyvoice2.yaml").unlink()
+    assert refusal(copy).endswith(
+        "none of cosyvoice2.yaml, cosyvoice.yaml, cosyvoice3.yaml is there; a model directory needs one"
+    )
+
+
+@pytest.fixture
+def copy3(tmp_path: Path) -> Path:
+    return Path(
+        shutil.copytree(TINY3, tmp_path / "tiny3", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "other", "rows", "own"),
+    [
+        (TINY, "CosyVoice2", 6564, "CosyVoice3, which has 6761"),
+        (TINY3, "CosyVoice3", 6761, "CosyVoice2, which has 6564"),
+    ],
+)
+def test_weights_of_another_generation_are_named(
+    copy: Path, copy3: Path, of: Path, other: str, rows: int, own: str
+) -> None:
+    directory = copy3 if of is TINY else copy
+    shutil.copy(of / "llm.pt", directory / "llm.pt")
+    assert refusal(directory) == (
+        f"llm.pt: its {rows} rows of speech are those of {other}; the directory's yaml is of {own}"
+    )
+
+
+def test_the_mark_before_the_text_is_found_in_the_vocabulary(copy3: Path) -> None:
+    """Behind the words and <|endoftext|>, <|im_start|>, <|im_end|>."""
+    assert read_config(ModelDirectory(copy3)).end_of_prompt == 259
+    assert read_config(ModelDirectory(TINY)).end_of_prompt is None
+    path = copy3 / "CosyVoice-BlankEN" / "vocab.json"
+    words, hash_before = json.loads(path.read_text()), model_hash(ModelDirectory(copy3))
+    path.write_text(json.dumps(words | {"more": 256}))
+    assert read_config(ModelDirectory(copy3)).end_of_prompt == 260
+    assert model_hash(ModelDirectory(copy3)) != hash_before
+    path.write_text(json.dumps(dict.fromkeys(map(str, range(600)))))
+    assert refusal(copy3) == (
+        "CosyVoice-BlankEN/config.json: vocab_size is 576; CosyVoice3 has to have <|endofprompt|>, which is id 603 of "
+        "this tokenizer"
+    )
+    path.write_text("[")
+    assert "vocab.json: not valid json" in refusal(copy3)
+    path.unlink()
+    assert refusal(copy3) == "CosyVoice-BlankEN/vocab.json: missing; a model directory needs it"
 
 
 def test_a_hostile_yaml_tag_is_refused(copy: Path) -> None:

@@ -4,23 +4,27 @@ two profiles. The script of a known text: layout, length bounds, masks, replay. 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import InternalFault
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.generation.config import LengthBounds, LlmConfig, SamplingParameters
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import FinishReason, Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser, Scores
 from services.llm.generation.script import START, TASK, Input, Script, WholeText, speech_inputs, text_inputs
 
+SPEECH = COSYVOICE2.speech
+END, FILL, RESERVED = SPEECH.end, SPEECH.fill, 6562
 CONFIG = LlmConfig(
+    speech=SPEECH,
     **dict.fromkeys(
         ("hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "text_vocabulary"), 1
     ),
@@ -29,7 +33,7 @@ CONFIG = LlmConfig(
     sampling=SamplingParameters(),
 )
 CHOOSER, NO_PROMPT = GreedyChooser(), Prompt()
-SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
+SCORES = np.full(SPEECH.rows, -8.8, np.float32)
 
 
 class Says:
@@ -52,12 +56,13 @@ class Speaker:
 
     def __init__(self, script: Script) -> None:
         self.script, self.fed, self.sent = script, [], []
+        self.scores = np.full(script.speech.rows, -8.8, np.float32)
 
     def run(self) -> list[list[Input]]:
         before = len(self.fed)
         while self.script.ready:
             self.fed.append(list(self.script.take()))
-            token = self.script.decide(SCORES)
+            token = self.script.decide(self.scores)
             self.sent += [] if token is None else [token]
         return self.fed[before:]
 
@@ -111,14 +116,14 @@ def test_prompt_speech_is_paired_with_text_first(kind: type[ArrivingText]) -> No
 
 
 def test_continuous_feeds_nothing_twice() -> None:
-    said = speaker(ContinuousText, n16=END_OF_SPEECH)
+    said = speaker(ContinuousText, n16=END)
     said.hear([1, 2, 3, 4, 5, 6])
     assert said.hear(end=True) == [[*text_inputs([6]), TASK]]
     assert said.script.finish is FinishReason.END_OF_SPEECH
 
 
 def test_upstream_feeds_the_last_token_twice() -> None:
-    said = speaker(UpstreamText, n16=END_OF_SPEECH)
+    said = speaker(UpstreamText, n16=END)
     assert said.hear([1, 2, 3, 4, 5], [6])[-1] == speech_inputs([114])
     assert said.hear(end=True) == [[*speech_inputs([114]), *text_inputs([6]), TASK]]
 
@@ -127,7 +132,7 @@ def test_prompt_speech_that_finds_no_text_follows_the_task_and_upstream_drops_it
     head = [START, *text_inputs([1, 2, 3, 4, 5]), *speech_inputs(list(range(15)))]
     continuous = speaker(ContinuousText, Prompt((1, 2, 3), tuple(range(40)))).hear([4, 5, 6], end=True)
     assert continuous[0] == [*head, *text_inputs([6]), TASK, *speech_inputs(list(range(15, 40)))]
-    upstream = speaker(UpstreamText, Prompt((), tuple(range(40))), n0=END_OF_SPEECH)
+    upstream = speaker(UpstreamText, Prompt((), tuple(range(40))), n0=END)
     assert upstream.hear([4, 5, 6], end=True) == [[START, *text_inputs([4, 5, 6]), TASK]]
 
 
@@ -135,7 +140,7 @@ def test_each_phase_masks_what_has_no_meaning_in_it() -> None:
     said = speaker(ContinuousText)
     said.hear([1, 2, 3, 4, 5], end=True)
     first, *_, last = said.script._chooser.masked
-    assert (first, last) == ({END_OF_SPEECH, RESERVED_SPEECH}, {RESERVED_SPEECH, FILL})
+    assert (first, last) == ({END, RESERVED}, {RESERVED, FILL})
 
 
 def outcome(said: Speaker) -> tuple[FinishReason | None, int, int]:
@@ -158,13 +163,14 @@ def test_a_sentence_is_at_most_4096_tokens_however_much_text_comes(kind: type[Ar
     assert outcome(arriving) == outcome(complete) == (FinishReason.LENGTH, 4096, 4096)
 
 
-@pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED_SPEECH), (16, FILL), (16, RESERVED_SPEECH)])
+@pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED), (16, FILL), (16, RESERVED)])
 def test_upstream_has_no_way_on_from_a_reserved_id(decision: int, chosen: int) -> None:
     said = speaker(UpstreamText, **{f"n{decision}": chosen})
-    with pytest.raises(InternalFault, match=f"reserved id {chosen}"):
+    with pytest.raises(InternalFault, match=f"special id {chosen}"):
         said.hear([1, 2, 3, 4, 5], end=True)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 23), st.integers(0, 3), st.integers(0, 40), st.integers(0, 1 << 16))
 def test_continuous_does_not_depend_on_how_text_arrives(
     count: int, prompt_text: int, prompt_speech: int, seed: int
@@ -185,8 +191,8 @@ def test_continuous_does_not_depend_on_how_text_arrives(
 
 @both
 def test_replay_takes_tokens_and_decides_fills_again(kind: type[ArrivingText]) -> None:
-    whole = speaker(kind, n4=FILL, n40=END_OF_SPEECH)
-    replayed = speaker(kind, replay=(100, 101, 102, 103, *range(105, 110)), n4=FILL, n40=END_OF_SPEECH)
+    whole = speaker(kind, n4=FILL, n40=END)
+    replayed = speaker(kind, replay=(100, 101, 102, 103, *range(105, 110)), n4=FILL, n40=END)
     for said in (whole, replayed):
         for first in range(0, 12, 3):
             said.hear([first, first + 1, first + 2])
@@ -199,7 +205,8 @@ def whole(
     prompt: Prompt = NO_PROMPT, text: tuple[int, ...] = (1,), says: Says | None = None, **options: Any
 ) -> WholeText:
     """Of profile `continuous`, and greedy where it does not say anything else."""
-    return WholeText(prompt, text, options.pop("profile", Profile.CONTINUOUS), says or CHOOSER, **options)
+    config = replace(CONFIG, lengths=options.pop("lengths", CONFIG.lengths))
+    return WholeText(config, prompt, text, options.pop("profile", Profile.CONTINUOUS), says or CHOOSER, **options)
 
 
 def spoken(text: tuple[int, ...], says: Says | None = None, **options: Any) -> Speaker:
@@ -220,24 +227,22 @@ def test_a_known_text_has_at_most_twenty_tokens_a_text_id_and_4096(text_ids: int
     assert outcome(spoken((1,) * text_ids)) == (FinishReason.LENGTH, most, most)
 
 
-@pytest.mark.parametrize(
-    ("profile", "always"), [(Profile.UPSTREAM, set()), (Profile.CONTINUOUS, {RESERVED_SPEECH, FILL})]
-)
+@pytest.mark.parametrize(("profile", "always"), [(Profile.UPSTREAM, set()), (Profile.CONTINUOUS, {RESERVED, FILL})])
 def test_the_end_is_masked_for_two_tokens_a_text_id(profile: Profile, always: set[int]) -> None:
-    says = Says(1, 2, 3, 4, 5, END_OF_SPEECH)
+    says = Says(1, 2, 3, 4, 5, END)
     said = spoken((1, 2), says, profile=profile)
     assert (said.sent, said.script.finish) == ([1, 2, 3, 4, 5], FinishReason.END_OF_SPEECH)
-    assert says.masked == [always | {END_OF_SPEECH}] * 4 + [always] * 2
+    assert says.masked == [always | {END}] * 4 + [always] * 2
 
 
 def test_the_bounds_are_those_of_the_model_directory() -> None:
     says, bounds = Says(), LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=1.5)
     assert len(spoken((1, 2, 3, 4, 5), says, lengths=bounds).sent) == 7
-    assert [END_OF_SPEECH in masked for masked in says.masked] == [True] * 3 + [False] * 4
+    assert [END in masked for masked in says.masked] == [True] * 3 + [False] * 4
 
 
 def test_upstream_ends_early_on_a_reserved_id() -> None:
-    said = spoken((1, 2), Says(1, RESERVED_SPEECH), profile=Profile.UPSTREAM)
+    said = spoken((1, 2), Says(1, RESERVED), profile=Profile.UPSTREAM)
     assert (said.sent, said.script.finish) == ([1], FinishReason.END_OF_SPEECH)
 
 
@@ -256,6 +261,7 @@ def streamed(prompt: Prompt, text: tuple[int, ...]) -> ContinuousText:
     return script
 
 
+@settings(deadline=None)
 @given(text_ids=st.integers(0, 30), speech=st.integers(0, 50), words=st.integers(1, 12))
 def test_sentences_of_a_voice_begin_with_it_and_part_behind(text_ids: int, speech: int, words: int) -> None:
     prompt = Prompt(tuple(range(text_ids)), tuple(range(speech)))

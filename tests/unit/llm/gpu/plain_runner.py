@@ -7,7 +7,6 @@ from functools import partial
 
 import torch
 
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
@@ -83,21 +82,28 @@ class PlainRunner:
             return NOTHING
         scores = self.model.log_probabilities(self._run(slot, [state[Column.INPUT]]))[0].numpy()
         flags, decision = Flag(state[Column.FLAGS]), state[Column.DECISIONS]
-        barred = [id_ for flag, id_ in ((Flag.MASK_RESERVED, RESERVED_SPEECH), (Flag.MASK_FILL, FILL)) if flag in flags]
-        if Flag.MASK_END in flags or state[Column.TOKENS] < state[Column.SHORTEST]:
-            barred.append(END_OF_SPEECH)
+        speech = self.model.config.speech
+        others = [id_ for id_ in speech.special if id_ not in (speech.end, speech.fill)]
+        short = state[Column.TOKENS] < state[Column.SHORTEST]
+        masks = {
+            Flag.MASK_END: [speech.end], Flag.MASK_FILL: [speech.fill], Flag.MASK_OTHERS: others,
+            Flag.MASK_REFERENCE: [speech.masked_by_reference],
+        }  # fmt: skip
+        barred = [id_ for flag, ids in masks.items() if flag in flags for id_ in ids]
+        if short:
+            barred.append(speech.masked_by_reference if Flag.SHORT_MASKS_REFERENCE in flags else speech.end)
         seed = (state[Column.SEED_HIGH] & 0xFFFFFFFF) << 32 | state[Column.SEED_LOW] & 0xFFFFFFFF
         chooser = RepetitionAwareChooser(
             self.model.config.sampling, SeededDraw(seed, state[Column.SENTENCE] & 0xFFFFFFFF)
         )
         history = self.history[slot]
         assert len(history) == decision
-        chosen = FILL if state[Column.FILL_AT] == decision else chooser.choose(mask(scores, barred), history)
+        chosen = speech.fill if state[Column.FILL_AT] == decision else chooser.choose(mask(scores, barred), history)
         replayed = state[Column.TOKENS] < state[Column.REPLAY]
-        if replayed and not (Flag.FILL_FIRST in flags and chosen == FILL):
+        if replayed and not (Flag.FILL_FIRST in flags and chosen == speech.fill):
             chosen = self.replay[slot][state[Column.TOKENS]]
         history.append(chosen)
-        spoken = chosen < END_OF_SPEECH
+        spoken = chosen < speech.tokens
         state[Column.LENGTH] += 1
         state[Column.DECISIONS] += 1
         state[Column.TOKENS] += spoken

@@ -11,10 +11,12 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from cosyserve.errors import SettingsError
+from cosyserve.errors import InternalFault, SettingsError
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from services.llm.backends import torch_backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.model import SpeechTokenModel
+from services.llm.generation.interleaved_text import ContinuousText, UpstreamText
 from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import WholeText
@@ -32,6 +34,7 @@ CONFIG = model().config
         ({"intermediate_size": 100}, "intermediate_size that 16 divides, the model has 100"),
         ({"head_size": 48}, "head_size that is a power of two, the model has 48"),
         ({"sampling": replace(CONFIG.sampling, top_k=200)}, "at most 128 ids, top_k is 200"),
+        ({"speech": replace(CONFIG.speech, rows=8193)}, "at most 8192 ids, the head has 8193"),
     ],
 )
 def test_what_the_kernels_cannot_do_is_refused_by_name(changes: dict[str, int], named: str) -> None:
@@ -133,16 +136,26 @@ def test_slots_are_never_shared_and_all_come_back() -> None:
 
 def test_the_state_row_says_what_the_script_rules() -> None:
     chooser = RepetitionAwareChooser(CONFIG.sampling, SeededDraw((7 << 32) | 0xFFFFFFFE, 3))
-    script = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, chooser, replay=(5, 6))
+    script = WholeText(CONFIG, PROMPT, (1, 2, 3), Profile.CONTINUOUS, chooser, replay=(5, 6))
     row = state_row(script.rules, 0, KvSlot(1, [1], length=29, last=77), capacity=100)
     columns = {column: row[column] for column in Column}
     assert columns == {
         Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0,
         Column.SHORTEST: 6,
-        Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
+        Column.LONGEST: 60, Column.FLAGS: Flag.MASK_OTHERS | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
         Column.SEED_LOW: -2, Column.SEED_HIGH: 7, Column.SENTENCE: 3, Column.CAPACITY: 100,
     }  # fmt: skip
-    upstream = WholeText(PROMPT, (1,), Profile.UPSTREAM, chooser)
+    upstream = WholeText(CONFIG, PROMPT, (1,), Profile.UPSTREAM, chooser)
+    third = replace(CONFIG, speech=COSYVOICE3.speech)
+    for kind, flags in (
+        (WholeText(third, PROMPT, (1,), Profile.CONTINUOUS, chooser), Flag.MASK_OTHERS | Flag.MASK_FILL),
+        (WholeText(third, PROMPT, (1,), Profile.UPSTREAM, chooser), Flag.SHORT_MASKS_REFERENCE),
+        (ContinuousText(third, PROMPT, chooser), Flag.MASK_OTHERS | Flag.MASK_END | Flag.FILL_FIRST),
+        (UpstreamText(third, PROMPT, chooser), Flag.MASK_REFERENCE | Flag.FILL_FIRST),
+    ):
+        assert state_row(kind.rules, 0, KvSlot(1, [1]), 100)[Column.FLAGS] == flags
+    with pytest.raises(InternalFault, match="cannot mask exactly"):
+        state_row(replace(upstream.rules, speech=third.speech, masked=(6563,)), 0, KvSlot(1, [1]), 100)
     assert state_row(upstream.rules, 0, KvSlot(1, [1]), 100)[Column.FLAGS] == 0
     with pytest.raises(TypeError, match="GreedyChooser"):
-        state_row(WholeText(PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, KvSlot(1, [1]), 100)
+        state_row(WholeText(CONFIG, PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, KvSlot(1, [1]), 100)

@@ -4,6 +4,7 @@ interpreter or on a GPU, in float32.
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.slots import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.llm.tiny_llm import model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -142,19 +144,31 @@ def test_a_chunk_of_two_prompts_is_the_readable_model(plain: SpeechTokenModel) -
             torch.testing.assert_close(computed, filled[:, :, : len(prompt)], atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("bundle", "flags", "barred"),
+    [
+        (TINY, Flag.MASK_OTHERS | Flag.MASK_FILL, (6562, 6563)),
+        (TINY3, Flag.MASK_OTHERS | Flag.MASK_END, (6561, 6562, 6563, *range(6565, 6761))),
+        (TINY3, Flag.SHORT_MASKS_REFERENCE, (6561,)),
+    ],
+    ids=["tiny", "tiny3", "tiny3 upstream"],
+)
 @torch.inference_mode()
-def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> None:
+def test_the_device_draws_as_the_readable_sampler(bundle: Path, flags: Flag, barred: tuple[int, ...]) -> None:
     """A plain draw, a repeated id drawn again, a fill that is due, a replayed token, scores that
-    are no numbers.
+    are no numbers; masked ids that would be likely.
     """
+    plain = model(DEVICE, bundle)
+    speech = plain.config.speech
     packed = pack(plain, torch.float32, POSITIONS)
     memory = Memory.reserve(packed, pages=32, slots=4, positions=POSITIONS)
     step = DecodeStep(packed, memory, 3)
     step.rows.copy_(torch.tensor([1, 2, 3], dtype=torch.int32))
-    scores = np.random.default_rng(0).normal(0.0, 2.0, (3, 6564)).astype(np.float32)
+    scores = np.random.default_rng(0).normal(0.0, 2.0, (3, speech.rows)).astype(np.float32)
+    scores[:, list(barred)] += 20.0
     scores[0, 100:900] = scores[0, 100]
     scores[1, 4711] = 14.0
-    limits, barred = plain.config.sampling, [6562, 6563]
+    limits = plain.config.sampling
     history: list[list[int]] = [[5, 6], [1, 4711], []]
     empty = SequenceCache.reserve(plain.config, 16, DEVICE)
     for slot, decided in enumerate(history, start=1):
@@ -163,7 +177,8 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
             slot,
             empty,
             0,
-            FLAGS=int(Flag.MASK_RESERVED | Flag.MASK_FILL),
+            FLAGS=int(flags),
+            SHORTEST=1000 * bool(flags & Flag.SHORT_MASKS_REFERENCE),
             DECISIONS=len(decided),
             TOKENS=len(decided),
             SEED_LOW=-slot,
@@ -177,7 +192,7 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
     choosers = [RepetitionAwareChooser(limits, SeededDraw(slot << 32 | (1 << 32) - slot, 2)) for slot in (1, 2)]
     wanted = [chooser.choose(mask(scores[row], barred), history[row]) for row, chooser in enumerate(choosers)]
     assert wanted[1] != 4711
-    assert step.decisions.tolist() == [*wanted, 6563]
+    assert step.decisions.tolist() == [*wanted, speech.fill]
     assert memory.state[1:4, Column.ACTIVE].tolist() == [1, 1, 0]
     assert memory.state[1:4, Column.TOKENS].tolist() == [3, 3, 0]
     assert memory.state[1, Column.INPUT] == packed.starts[Table.SPEECH] + speech_inputs([wanted[0]])[0].row

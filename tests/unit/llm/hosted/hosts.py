@@ -33,10 +33,10 @@ def backend_of(kind: str) -> str:
     return kind.split()[0]
 
 
-def conversions(directory: Path) -> Path:
+def conversions(directory: Path, bundle: Path = TINY) -> Path:
     """The reduced model in the forms that are served; returns the Hugging Face form."""
     for target in ("hf", "vllm"):
-        convert(TINY, target, Precision.FLOAT32, directory / target)
+        convert(bundle, target, Precision.FLOAT32, directory / target)
     return directory / "hf"
 
 

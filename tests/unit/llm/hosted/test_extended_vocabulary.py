@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import InternalFault, ModelError, SettingsError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
@@ -27,7 +28,7 @@ from tests.unit.llm.hosted import fake_vllm
 from tests.unit.llm.hosted.hosts import library
 from tests.unit.llm.tiny_llm import model, settings
 
-PUBLISHED = ExtendedVocabulary(151_663)
+PUBLISHED = ExtendedVocabulary(151_663, COSYVOICE2.speech)
 
 
 def test_a_sentence_is_laid_out_as_the_reference_lays_it_out() -> None:
@@ -49,7 +50,7 @@ def test_made_ids_are_speech_ids_or_a_fault() -> None:
 
 @pytest.mark.parametrize("text_ids", [1, 80, 276, 151_663])
 def test_every_id_has_one_meaning(text_ids: int) -> None:
-    vocabulary = ExtendedVocabulary(text_ids)
+    vocabulary = ExtendedVocabulary(text_ids, COSYVOICE2.speech)
     assert (vocabulary.tokens, len(vocabulary.added_tokens), vocabulary.rows % 128) == (text_ids + 6566, 6566, 0)
     assert 0 <= vocabulary.rows - vocabulary.tokens < 128
     assert len({*vocabulary.stops, vocabulary.start, vocabulary.task}) == 5

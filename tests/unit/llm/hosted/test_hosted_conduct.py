@@ -14,7 +14,7 @@ import torch
 
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
 from cosyserve.file_lock import is_locked
-from cosyserve.spec import END_OF_SPEECH
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
 from services.llm.hosted import conversion, hosted_backend
 from services.llm.hosted.hosted_backend import MOST_FAILED_RUNS, HostedBackend
@@ -184,7 +184,7 @@ async def test_impossible_requests_are_refused_before_any_work(ours: HostedBacke
 
 async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: HostedBackend) -> None:
     def endless(row: torch.Tensor) -> torch.Tensor:
-        row[first_row(ours) + END_OF_SPEECH] = -1e4
+        row[first_row(ours) + COSYVOICE2.speech.end] = -1e4
         return row
 
     engine_of(ours).spoil = endless

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt, Sampling
-from tests.unit.llm.hosted.hosts import KINDS, SEAMS, engine_of, host, hosted
-from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
+from tests.stacks.up_process import TINY3
+from tests.unit.llm.hosted.hosts import KINDS, SEAMS, conversions, engine_of, host, hosted
+from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, for_both, hops, sentence, tokens
 
 TEXT = list(range(20, 33))
 
@@ -38,6 +39,22 @@ async def test_tokens_are_those_of_torch_for_the_same_seeds(
                     theirs[-1].outcome.reason,
                     theirs[-1].outcome.tokens,
                 )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_tokens_of_cosyvoice3_are_those_of_torch(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its export for vLLM is a plain Qwen2; whole text in both profiles, and text that arrives."""
+    converted = conversions(tmp_path, TINY3)
+    wanted = [
+        for_both(sentence(seed, sampling=Sampling(seed=seed, profile=profile))) for seed, profile in enumerate(Profile)
+    ]
+    async with backend(model=TINY3) as torch, hosted(kind, monkeypatch, converted, model=TINY3) as ours:
+        for one in wanted:
+            assert await tokens(ours, one) == await tokens(torch, one) != []
+        streamed = [await tokens(on, for_both(sentence(2, text=arriving(TEXT), prompt=PROMPT))) for on in (ours, torch)]
+        assert streamed[0] == streamed[1] != []
 
 
 @pytest.mark.parametrize("kind", SEAMS)
