@@ -31,7 +31,7 @@ from services.token2wav.engines.artifacts import (
 )
 from services.token2wav.engines.shapes import Profile, profiles
 from services.token2wav.engines.tensorrt import machine_facts, on_device, tensorrt_library
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
@@ -61,7 +61,7 @@ def build(
     machine = machine_facts(device, library.__version__)
     check_precision(precision, machine["gpu"], machine["compute_capability"])
     graphs = export(model, cache, precision, published)
-    width, masked = FlowConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
+    width, masked = UnetConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
     plans = []
     with shared_engine_lock(graphs.directory):
         for component in COMPONENTS:

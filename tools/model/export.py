@@ -26,7 +26,7 @@ from services.token2wav.engines.artifacts import (
     graphs_key,
     published_estimator,
 )
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
+from services.token2wav.flow.unet.weights import ESTIMATOR, UnetConfig, read_flow_tensors
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import EncoderGraph
@@ -91,10 +91,10 @@ def model_hash(model: Path) -> str:
     return directory.content_hash((*WEIGHTS, directory.yaml_name))
 
 
-def flow_weights(model: Path) -> tuple[dict[str, Array], FlowConfig]:
+def flow_weights(model: Path) -> tuple[dict[str, Array], UnetConfig]:
     """All tensors of `flow.pt`, float32. Raises ModelError naming file and tensor."""
     directory = ModelDirectory(model)
-    config = FlowConfig.read(directory)
+    config = UnetConfig.read(directory)
     tensors = read_flow_tensors(directory, config, torch.device("cpu"), torch.float32)
     return {name: tensor.numpy() for name, tensor in tensors.items()}, config
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.encoder import relative_positions
-from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
+from services.token2wav.flow.unet.encoder import relative_positions
+from services.token2wav.flow.unet.estimator import Mask
 from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
 

@@ -20,11 +20,11 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS, MEL_FRAMES_PER_T
 from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.speech import by_length
-from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Network
 from services.token2wav.flow.solver import ROWS, Solver
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.estimator import Mask
+from services.token2wav.flow.unet.weights import UnetConfig
 
 _SIGMA_MIN = 1e-6
 _WITHOUT_CONDITION = 0.2
@@ -143,7 +143,7 @@ class HeldOut:
         self._noise = torch.randn(2 * longest, MEL_BINS, generator=generator).to(corpus.mel.device)
 
     @torch.no_grad()
-    def measure(self, network: Network, config: FlowConfig, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
+    def measure(self, network: Network, config: UnetConfig, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
         """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone
         and behind a prompt.
 

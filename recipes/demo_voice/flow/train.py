@@ -29,7 +29,7 @@ from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.recording import RecordingFailed, Replayed
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.flow import Network
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 
 BATCH_TOKENS = 5_000
 PEAK_RATE = 2e-3
@@ -61,7 +61,7 @@ class Update:
     """
 
     def __init__(
-        self, config: FlowConfig, corpus: Corpus, tensors: Mapping[str, Tensor], seed: int, *, graphs: bool
+        self, config: UnetConfig, corpus: Corpus, tensors: Mapping[str, Tensor], seed: int, *, graphs: bool
     ) -> None:
         self._config, self._corpus, self.parameters = config, corpus, tensors
         device = corpus.mel.device
@@ -127,7 +127,7 @@ class Training(parameter_store.TrainingState):
 
     def __init__(
         self,
-        config: FlowConfig,
+        config: UnetConfig,
         corpus: Corpus,
         schedule: Schedule,
         rate: float = PEAK_RATE,
@@ -219,7 +219,7 @@ def train(
     speech = Speech.read(work, audio=False)
     corpus = Corpus.read(work, tokenizer, speech, Features.read(work, speech, device, only=("mel",)))
     schedule, content = parameter_store.begun(folder, minutes, steps, device)
-    training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs, start=start)
+    training = Training(UnetConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs, start=start)
     if content:
         training.load(content)
         del content

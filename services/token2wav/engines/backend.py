@@ -32,7 +32,7 @@ from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
 from services.token2wav.flow.layers import Linear
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.vocoder import load_vocoder
@@ -71,7 +71,7 @@ def assemble(
     torch.set_num_threads(settings.threads)
     directory = ModelDirectory(model)
     model_hash = directory.content_hash((*WEIGHTS, directory.yaml_name))
-    config, masked = FlowConfig.read(directory), settings.engine_estimator == OWN
+    config, masked = UnetConfig.read(directory), settings.engine_estimator == OWN
     streams = settings.widest_step or (1 if device.type == "cpu" else 16)
     with contextlib.ExitStack() as locks:
         stored = CachedEngines(model, model_hash, settings, streams, locks)

@@ -19,12 +19,12 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
-from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.flow import VoicePrompt, with_lookahead
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.encoder import relative_positions
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.inputs.request import Cancelled, Stop, never
 
 _LONGEST_CACHED = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
@@ -52,7 +52,7 @@ class EngineFlow:
 
     def __init__(
         self,
-        config: FlowConfig,
+        config: UnetConfig,
         encoder: Engine,
         estimator: Engine,
         speaker: Linear,

@@ -4,7 +4,7 @@
 state. A state holds the keys and values of every attention, Euler step and guidance row. With the
 published sizes (56 attentions 512 wide) that is 4.6 MB for each mel frame in float32, 2.3 MB with a
 half-precision estimator, or 231 MB and 116 MB for each second of audio, prompt included
-(`FlowConfig.state_bytes_per_frame`).
+(`UnetConfig.state_bytes_per_frame`).
 """
 
 import threading
@@ -18,12 +18,12 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.encoder import Encoder
-from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
 from services.token2wav.flow.stream_cache import EMPTY, CachedPass, FlowState, StreamCache, Workspace, chunk_mask
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
+from services.token2wav.flow.unet.encoder import Encoder
+from services.token2wav.flow.unet.estimator import Estimator, Mask
+from services.token2wav.flow.unet.weights import ESTIMATOR, UnetConfig, read_flow_tensors
 from services.token2wav.inputs.request import Cancelled, Stop, Voice, never
 
 
@@ -35,7 +35,7 @@ class Network:
     the network that is served.
     """
 
-    def __init__(self, config: FlowConfig, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, config: UnetConfig, tensors: Mapping[str, Tensor]) -> None:
         weights = Tensors(tensors)
         self.encoder = Encoder(weights.within("encoder"), heads=config.encoder_heads, layers=config.encoder_layers)
         self.estimator = Estimator(
@@ -93,7 +93,7 @@ def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtyp
     """Load `flow.pt` with the sizes in the yaml; `dtype` is the estimator's. Raises ModelError
     naming file and tensor.
     """
-    config = FlowConfig.read(directory)
+    config = UnetConfig.read(directory)
     return Flow(config, read_flow_tensors(directory, config, device, dtype), device)
 
 
@@ -106,7 +106,7 @@ class Flow:
     in float32. Default: on for the CPU, off for other devices.
     """
 
-    def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
+    def __init__(self, config: UnetConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
         self.config, self.device = config, device
         self._turn = threading.Lock()
         self._workspace = Workspace() if device.type == "cpu" else None

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
-from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.estimator import Estimator, Mask
 from services.token2wav.inputs.request import Stop
 
 NOISE_SHA256 = "584a26e6eaad944407a96c5999aaa5cd0a6a359309a841eade68bf805c072322"

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from services.token2wav.engines.shapes import SOURCE_MARGIN
-from services.token2wav.flow.encoder import ConformerLayer, Encoder
-from services.token2wav.flow.estimator import Resnet, Transformer
 from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.encoder import ConformerLayer, Encoder
+from services.token2wav.flow.unet.estimator import Resnet, Transformer
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from services.token2wav.vocoder.source import F0Predictor
 from tools.model.comparison.graph_cases import Case, Reference

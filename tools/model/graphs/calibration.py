@@ -18,7 +18,7 @@ from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER
 from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import Array
 
@@ -27,7 +27,7 @@ _HEADROOM = 1.05
 
 
 def measured(
-    tensors: Mapping[str, Array], config: FlowConfig, mu: Array, condition: Array, speaker: Array
+    tensors: Mapping[str, Array], config: UnetConfig, mu: Array, condition: Array, speaker: Array
 ) -> dict[str, float]:
     """Largest magnitude of the input of each 8-bit map, a twentieth added.
 
@@ -59,7 +59,7 @@ def measured(
     return {name: _HEADROOM * largest[value] for name, value in needed.items()}
 
 
-def scales_of(model: Path, tensors: Mapping[str, Array], config: FlowConfig) -> dict[str, float]:
+def scales_of(model: Path, tensors: Mapping[str, Array], config: UnetConfig) -> dict[str, float]:
     """The scales while the model says the tokens of its `flow_mel.npz`, or without that file ids at
     random from seed 0 without a prompt.
     """

@@ -22,8 +22,8 @@ import numpy as np
 from onnx import TensorProto
 
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_BINS
-from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.unet.weights import UnetConfig
 from tools.model.graphs.graph import END, Array
 from tools.model.graphs.layers import LayerGraph
 
@@ -31,7 +31,7 @@ from tools.model.graphs.layers import LayerGraph
 class EncoderGraph(LayerGraph):
     """tensors: those of `flow.pt`."""
 
-    def __init__(self, tensors: Mapping[str, Array], config: FlowConfig) -> None:
+    def __init__(self, tensors: Mapping[str, Array], config: UnetConfig) -> None:
         super().__init__("encoder", tensors)
         self._width, self._heads = config.encoder_width, config.encoder_heads
         self.inputs({

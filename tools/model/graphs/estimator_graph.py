@@ -26,7 +26,7 @@ from onnx import TensorProto
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import MEL_BINS
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from tools.model.graphs.graph import Array, Precision
 from tools.model.graphs.layers import LayerGraph
 
@@ -41,7 +41,7 @@ class EstimatorGraph(LayerGraph):
     def __init__(
         self,
         tensors: Mapping[str, Array],
-        config: FlowConfig,
+        config: UnetConfig,
         precision: Precision = Precision.FP32,
         *,
         scales: Mapping[str, float] | None = None,

@@ -11,7 +11,7 @@ from cosyserve.engines import kernel_cache
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 
 _ALTERNATIVE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
@@ -39,7 +39,7 @@ def kernels_compile() -> AbstractContextManager[None]:
     return kernel_cache.kernels_compile("the paged engine needs", "the kernels of the paged engine", _ALTERNATIVE)
 
 
-def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: torch.device) -> int:
+def pages_within(budget: int, config: UnetConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Pages in `budget` bytes. Raises SettingsError if they hold less than two seconds of audio or
     exceed the free memory.
     """

@@ -14,11 +14,11 @@ from bench.real_size import PUBLISHED_FLOW
 from cosyserve.errors import InternalFault, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow import solver
-from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.layers import Convolution, ProductConvolution
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
-from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
+from services.token2wav.flow.unet.encoder import relative_positions
+from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from tests.unit.token2wav.speaking import TINY
 
 BUNDLE = ModelDirectory(TINY)
@@ -95,7 +95,7 @@ def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: P
     tensors = torch.load(BUNDLE.file("flow.pt"), weights_only=True)
     torch.save({name: tensor.half() for name, tensor in tensors.items()}, tmp_path / "flow.pt")
     directory = ModelDirectory(tmp_path)
-    read = read_flow_tensors(directory, FlowConfig.read(directory), CPU, torch.bfloat16)
+    read = read_flow_tensors(directory, UnetConfig.read(directory), CPU, torch.bfloat16)
     assert {tensor.dtype for name, tensor in read.items() if name.startswith("decoder.")} == {torch.bfloat16}
     assert {tensor.dtype for name, tensor in read.items() if not name.startswith("decoder.")} == {torch.float32}
     torch.testing.assert_close(

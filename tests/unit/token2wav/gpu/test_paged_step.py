@@ -18,7 +18,7 @@ from torch import Tensor
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 PROMPT, TOKENS = 30, 28
 
 
-def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
+def blocks(config: UnetConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
     """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for
     each.
     """

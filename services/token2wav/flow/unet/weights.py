@@ -20,8 +20,8 @@ from cosyserve.spec import (
     SPEAKER_DIMENSION,
     SPEECH_VOCABULARY,
 )
-from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
 from services.token2wav.inputs.model_files import YamlSection, read_tensors
 
 FILE = "flow.pt"
@@ -53,7 +53,7 @@ _FIXED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowConfig:
+class UnetConfig:
     """Layer sizes. encoder_*: conformer; estimator_*: U-Net, whose attention is heads * head_width
     wide.
     """
@@ -75,7 +75,7 @@ class FlowConfig:
     """Standard deviation of the noise that a sentence starts from."""
 
     @classmethod
-    def read(cls, directory: ModelDirectory) -> "FlowConfig":
+    def read(cls, directory: ModelDirectory) -> "UnetConfig":
         """Read from the yaml. ModelError names a key that is missing or has a value that is not
         implemented.
         """
@@ -126,7 +126,7 @@ class FlowConfig:
         return int(2 * (estimator + encoder))
 
 
-def expected_tensors(config: FlowConfig) -> dict[str, tuple[int, ...]]:
+def expected_tensors(config: UnetConfig) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor in `flow.pt`."""
     width = config.encoder_width
     shapes: dict[str, tuple[int, ...]] = {"input_embedding.weight": (config.vocabulary, config.input_width)}
@@ -145,7 +145,7 @@ def expected_tensors(config: FlowConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _conformer(prefix: str, config: FlowConfig) -> dict[str, tuple[int, ...]]:
+def _conformer(prefix: str, config: UnetConfig) -> dict[str, tuple[int, ...]]:
     width, inner = config.encoder_width, config.encoder_feed_forward
     shapes: dict[str, tuple[int, ...]] = {
         f"{prefix}.self_attn.pos_bias_{name}": (config.encoder_heads, width // config.encoder_heads) for name in "uv"
@@ -157,7 +157,7 @@ def _conformer(prefix: str, config: FlowConfig) -> dict[str, tuple[int, ...]]:
     return shapes | _norm(f"{prefix}.norm_ff", width) | _norm(f"{prefix}.norm_mha", width)
 
 
-def _estimator(config: FlowConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _estimator(config: UnetConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     channels, time = config.channels, 4 * config.channels
     yield from _linear("time_mlp.linear_1", time, 4 * MEL_BINS).items()
     yield from _linear("time_mlp.linear_2", time, time).items()
@@ -180,7 +180,7 @@ def _estimator(config: FlowConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from _convolution("final_proj", MEL_BINS, channels, 1).items()
 
 
-def _transformer(prefix: str, config: FlowConfig) -> dict[str, tuple[int, ...]]:
+def _transformer(prefix: str, config: UnetConfig) -> dict[str, tuple[int, ...]]:
     channels, inner = config.channels, config.estimator_heads * config.head_width
     shapes: dict[str, tuple[int, ...]] = {f"{prefix}.attn1.to_{name}.weight": (inner, channels) for name in "qkv"}
     shapes |= _linear(f"{prefix}.attn1.to_out.0", channels, inner)
@@ -203,7 +203,7 @@ def _convolution(name: str, out: int, into: int, taps: int) -> dict[str, tuple[i
 
 
 def read_flow_tensors(
-    directory: ModelDirectory, config: FlowConfig, device: torch.device, dtype: torch.dtype
+    directory: ModelDirectory, config: UnetConfig, device: torch.device, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """The tensors on `device`: the estimator's in `dtype`, all others in float32; half-precision
     files are widened.
