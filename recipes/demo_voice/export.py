@@ -36,7 +36,7 @@ from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config as read_llm_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
-from services.token2wav.flow.unet.weights import FILE as FLOW
+from services.token2wav.flow.checkpoint import FILE as FLOW
 from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from services.token2wav.vocoder.weights import FILE as VOCODER
 from services.token2wav.vocoder.weights import load_weights

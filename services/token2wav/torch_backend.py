@@ -14,7 +14,8 @@ from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_spare
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
-from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.gpu.device.suitability import check_device, kernels_compile
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder

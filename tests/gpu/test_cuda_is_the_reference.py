@@ -18,7 +18,8 @@ from services.llm.generation.request import Generation, Profile, Prompt, Samplin
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.script import WholeText
-from services.token2wav.flow.flow import VoicePrompt, load_flow
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
 

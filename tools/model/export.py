@@ -26,7 +26,8 @@ from services.token2wav.engines.artifacts import (
     graphs_key,
     published_estimator,
 )
-from services.token2wav.flow.unet.weights import ESTIMATOR, UnetConfig, read_flow_tensors
+from services.token2wav.flow.checkpoint import ESTIMATOR
+from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import EncoderGraph

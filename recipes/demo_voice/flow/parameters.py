@@ -22,7 +22,8 @@ from cosyserve.model_directory import check_tensors
 from cosyserve.spec import MEL_BINS
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.training.parameter_store import halved, require_names, save, uniform_by_inputs
-from services.token2wav.flow.unet.weights import ESTIMATOR, FILE, UnetConfig, expected_tensors
+from services.token2wav.flow.checkpoint import ESTIMATOR, FILE
+from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 
 TOKENS = "input_embedding.weight"
 _SMALL = 0.1

@@ -28,7 +28,7 @@ from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.recording import RecordingFailed, Replayed
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import Network
+from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 
 BATCH_TOKENS = 5_000
@@ -113,7 +113,7 @@ class Update:
         places, noise, rolls = inputs
         chances, batch = RandomDraws(noise, rolls), self._corpus.at(places, shape.length)
         batch = replace(batch, tokens=chances.corrupted(batch.tokens, self._corpus.count))
-        network = Network(self._config, self.parameters)
+        network = UnetNetwork(self._config, self.parameters)
         flow, coarse = losses(network, batch, chances, self._corpus.mean, streaming=shape.streaming)
         self._optimiser.zero_grad(set_to_none=True)
         (flow + self.mu_weight * coarse).backward()  # type: ignore[no-untyped-call]
@@ -148,9 +148,9 @@ class Training(parameter_store.TrainingState):
         super().__init__(drawn, schedule, decay=DECAY**_AVERAGED_EVERY, optimiser=self.update)
 
     @property
-    def served(self) -> Network:
+    def served(self) -> UnetNetwork:
         """The average of the parameters, as a network."""
-        return Network(self.config, self.average.values)
+        return UnetNetwork(self.config, self.average.values)
 
     @property
     def rate(self) -> float:

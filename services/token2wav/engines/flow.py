@@ -21,8 +21,8 @@ from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, esti
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
 from services.token2wav.flow.flow import VoicePrompt, with_lookahead
 from services.token2wav.flow.layers import Linear
+from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
-from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.flow.unet.encoder import relative_positions
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.inputs.request import Cancelled, Stop, never

@@ -13,7 +13,8 @@ import torch
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS
-from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import euler_schedule
 from services.token2wav.inputs.request import Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher

@@ -25,9 +25,11 @@ from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import Network, VoicePrompt, load_flow
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import Solver, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 from tests.unit.recipes import small_work
 
@@ -193,7 +195,7 @@ def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, held: C
     piece = draws.served(4, prompted=True)
     batch = held.gather([piece])
     trained = torch.load(work / "flow" / "checkpoint.pt", weights_only=True)["average"]
-    network = Network(flow.config, {name: tensor.half().float() for name, tensor in trained.items()})
+    network = UnetNetwork(flow.config, {name: tensor.half().float() for name, tensor in trained.items()})
     with torch.no_grad():
         solver = Solver(network.estimator, flow.config.guidance, CPU)
     ids = batch.tokens[0] + FIRST_ID

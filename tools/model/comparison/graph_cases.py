@@ -17,12 +17,14 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.shapes import SOURCE_MARGIN
-from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.loading import load_flow
+from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import relative_positions
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.model.graphs.graph import Array
-from tools.verify.flow import velocity
+from tools.verify.flow_calls import velocity
 
 Arrays = dict[str, Array]
 _ENCODER = ((1, 1, False), (1, 103, False), (3, 57, False), (1, 25, True), (1, 50, True), (2, 75, True), (5, 88, True))

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from services.token2wav.engines.shapes import SOURCE_MARGIN
+from services.token2wav.flow.lookahead import LookAhead
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.flow.unet.encoder import ConformerLayer, Encoder
+from services.token2wav.flow.unet.encoder import ConformerLayer
 from services.token2wav.flow.unet.estimator import Resnet, Transformer
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from services.token2wav.vocoder.source import F0Predictor
@@ -19,7 +20,7 @@ from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.method_outputs import Method, Outputs, recorded_outputs
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Layer, Precision, layers_of
-from tools.verify.flow import velocity
+from tools.verify.flow_calls import velocity
 from tools.verify.report import Report
 
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}
@@ -27,7 +28,7 @@ TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, 
 above 1.
 """
 _OTHERS = {"encoder": 2e-5, "pitch": 2e-3, "filter": 2e-5}
-_ENCODER = {(Encoder, "pre_lookahead"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
+_ENCODER: dict[Method, str] = {(LookAhead, "__call__"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
 _FILTER = {
     (ResidualBlock, "__call__"): "resblocks.",
     (Level, "__call__"): "levels.",

@@ -1,5 +1,5 @@
-"""The upsampling conformer encoder as a sequence of kernels: the arithmetic of `flow.encoder` over
-paged state, 25 tokens per unit.
+"""The upsampling conformer encoder as a sequence of kernels: the arithmetic of
+`flow.unet.encoder` over paged state, 25 tokens per unit.
 """
 
 import math

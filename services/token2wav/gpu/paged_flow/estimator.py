@@ -1,5 +1,5 @@
-"""The estimator of the flow's velocity as a sequence of kernels: the arithmetic of `flow.estimator`
-over paged state.
+"""The estimator of the flow's velocity as a sequence of kernels: the arithmetic of
+`flow.unet.estimator` over paged state.
 
 A transformer is one launch per product, or fewer in small batches, whose time is dominated by
 launches.
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS
+from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.unet.estimator import Estimator
-from services.token2wav.flow.unet.weights import ESTIMATOR, UnetConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
 from services.token2wav.gpu.kernels.attention import attend_by_head, joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish

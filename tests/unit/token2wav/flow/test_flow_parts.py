@@ -14,10 +14,12 @@ from bench.real_size import PUBLISHED_FLOW
 from cosyserve.errors import InternalFault, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow import solver
-from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.layers import Convolution, ProductConvolution
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.flow.unet.encoder import relative_positions
+from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from tests.unit.token2wav.speaking import TINY
 
@@ -44,8 +46,9 @@ def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
     """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030
     queries take several slices.
     """
-    flow = load_flow(BUNDLE, CPU)
-    attention, width, heads = flow.encoder.layers[0]._attention, flow.config.encoder_width, flow.config.encoder_heads
+    config = UnetConfig.read(BUNDLE)
+    network = UnetNetwork(config, read_flow_tensors(BUNDLE, config, CPU, torch.float32))
+    attention, width, heads = network.encoder.layers[0]._attention, config.encoder_width, config.encoder_heads
     x = torch.randn(1, length, width, generator=torch.Generator().manual_seed(1))
     positions = relative_positions(length, length, width, CPU)
 
