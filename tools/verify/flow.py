@@ -12,18 +12,19 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Hops, Profile
-from tools.verify import flow_unet
+from tools.verify import flow_dit, flow_unet
 from tools.verify.flow_calls import SolverRun, joined_blocks, token_ids
 from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
 
-_LAYERS: Mapping[type, Any] = {UnetNetwork: flow_unet}
+_LAYERS: Mapping[type, Any] = {UnetNetwork: flow_unet, DitNetwork: flow_dit}
 """The module that knows the layers of a network."""
 
 

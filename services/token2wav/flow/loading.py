@@ -12,6 +12,9 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.dit import weights as dit_weights
+from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.network import FlowNetwork, NetworkConfig
 from services.token2wav.flow.unet import weights as unet_weights
@@ -37,6 +40,7 @@ class NetworkFiles(Generic[Config]):
 
 NETWORKS: Mapping[str, NetworkFiles[Any]] = {
     "conformer-unet": NetworkFiles(UnetConfig.read, unet_weights.read_flow_tensors, UnetNetwork),
+    "dit": NetworkFiles(DitConfig.read, dit_weights.read_flow_tensors, DitNetwork),
 }
 """By `Generation.flow_network`."""
 
