@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import time_grid
-from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Hops, Profile
 from tools.verify import flow_dit, flow_unet
@@ -24,16 +23,16 @@ from tools.verify.flow_calls import SolverRun, joined_blocks, token_ids
 from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
 
-_LAYERS: Mapping[type, Any] = {UnetNetwork: flow_unet, DitNetwork: flow_dit}
-"""The module that knows the layers of a network."""
+_LAYERS: Mapping[str, Any] = {"conformer-unet": flow_unet, "dit": flow_dit}
+"""The module that knows the layers of a network, by `Generation.flow_network`."""
 
 
 def verify(directory: Path, report: Report) -> None:
     """Recompute every output array of the three files and compare; what has no recipe, or no array,
     is a row too.
     """
-    flow = load_flow(ModelDirectory(directory), torch.device("cpu"))
-    layers = _LAYERS[type(flow.network)]
+    model = ModelDirectory(directory)
+    flow, layers = load_flow(model, torch.device("cpu")), _LAYERS[generation_of(model).flow_network]
     for file, check in (("flow_encoder.npz", layers.encoder), ("estimator.npz", layers.estimator)):
         compare_file(directory, file, report, partial(check, flow, flow.network))
     compare_file(directory, "flow_mel.npz", report, partial(_mel, flow))
@@ -61,7 +60,7 @@ def _mel(flow: Flow, arrays: Recording) -> None:
         row = f"mel_chunk{at}_full"
         recipes[row if row in arrays else f"mel_offline (call {at})"] = (5e-5, partial(call, at))
     run = SolverRun(flow, voice, tokens)
-    once = {
+    once: dict[str, Recipe] = {
         "velocity_step0": (5e-5, run.first_velocity),
         "x_after_step1": (5e-5, lambda: run.after(1)),
         "x_after_step5": (5e-5, lambda: run.after(5)),

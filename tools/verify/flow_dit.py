@@ -1,7 +1,7 @@
 """The layers of CosyVoice3's flow against `flow_encoder.npz` and `estimator.npz`."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -15,6 +15,13 @@ from services.token2wav.flow.masks import Mask, chunk_mask
 from services.token2wav.flow.stream_cache import CachedPass
 from tools.verify.flow_calls import joined_inputs, token_ids, velocity, without_prompt
 from tools.verify.recording import Recipe, Recording
+
+_FULL_ATTENTION = (
+    *("input_proj_out", "conv_pos1_out", "conv_pos2_out", "input_embed_out", "block0_modulation", "block0_norm"),
+    *("block0_q", "block0_q_rotated", "block0_k_rotated", "block0_attn_out", "block0_ff_out", "block0_out"),
+    *("last_block_out", "final_modulation", "norm_out"),
+)
+"""Arrays of `estimator.npz` that `layers` makes under full attention."""
 
 
 def encoder(flow: Flow, network: DitNetwork, arrays: Recording) -> None:
@@ -69,10 +76,8 @@ def estimator(flow: Flow, network: DitNetwork, arrays: Recording) -> None:
         "block0_out_streaming": (2e-5, lambda: chunked()["block0_out"]),
         "last_block_out_streaming": (2e-5, lambda: chunked()["last_block_out"]),
     }
-    inner = ("input_proj_out", "conv_pos1_out", "conv_pos2_out", "input_embed_out", "block0_modulation", "block0_norm")
-    inner += ("block0_q", "block0_q_rotated", "block0_k_rotated", "block0_attn_out", "block0_ff_out", "block0_out")
-    for name in (*inner, "last_block_out", "final_modulation", "norm_out"):
-        recipes[name] = (2e-5, lambda name=name: full()[name])  # type: ignore[misc]  # its type is that of the others
+    for name in _FULL_ATTENTION:
+        recipes[name] = (2e-5, partial(lambda name: full()[name], name))
     arrays.compare_all(recipes)
 
 

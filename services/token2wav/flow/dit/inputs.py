@@ -5,7 +5,6 @@ convolutions (compatibility specification of CosyVoice3, section 4.3).
 import torch
 from torch import Tensor
 
-from cosyserve.spec import MEL_BINS
 from services.token2wav.flow.layers import Convolution, Linear, Tensors, mish, ordered
 from services.token2wav.flow.stream_cache import CachedPass
 
@@ -39,7 +38,7 @@ class InputEmbedding:
     def __init__(self, tensors: Tensors) -> None:
         project = tensors.within("proj")
         # The checkpoint's order is x, condition, mu, speaker; the solver's has the condition last.
-        x, condition, mu, speaker = project["weight"].split(MEL_BINS, dim=1)
+        x, condition, mu, speaker = project["weight"].chunk(4, dim=1)
         self.project = Linear(ordered(torch.cat((x, mu, speaker, condition), dim=1)), project["bias"])
         self._convolutions = [
             GroupedConvolution(Convolution.of(tensors.within(f"conv_pos_embed.conv{at}.0"))) for at in (1, 2)

@@ -1,5 +1,5 @@
-"""Whether the paged engine can run on this GPU and with the installed software, and whether the GPU
-has memory for its pages, weights and graphs. Works without Triton.
+"""Whether the paged engine can run this model, on this GPU and with the installed software, and
+whether the GPU has memory for its pages, weights and graphs. Works without Triton.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,12 @@ from cosyserve.engines import kernel_cache
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 
+FLOW_NETWORK = "conformer-unet"
 _ALTERNATIVE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
 
 
@@ -31,6 +34,16 @@ def check_device(device: torch.device) -> None:
         raise Unsuitable(
             f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES; "
             f"{_ALTERNATIVE}"
+        )
+
+
+def check_flow(directory: ModelDirectory) -> None:
+    """Raises Unsuitable for a flow without kernels."""
+    generation = generation_of(directory)
+    if generation.flow_network != FLOW_NETWORK:
+        raise Unsuitable(
+            f"the paged engine computes the flow network {FLOW_NETWORK}; that of {directory.path}, "
+            f"{generation.title}, is {generation.flow_network}; {_ALTERNATIVE}"
         )
 
 

@@ -21,9 +21,9 @@ from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.flow.unet.encoder import relative_positions
 from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
-from tests.unit.token2wav.speaking import TINY
+from tests.stacks.up_process import TINY, TINY3
 
-BUNDLE = ModelDirectory(TINY)
+BUNDLE, BUNDLE3 = ModelDirectory(TINY), ModelDirectory(TINY3)
 CPU = torch.device("cpu")
 
 
@@ -106,11 +106,12 @@ def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: P
     )
 
 
-def test_a_narrow_estimator_stays_near_the_wide_one() -> None:
+@pytest.mark.parametrize("bundle", [BUNDLE, BUNDLE3], ids=["unet", "dit"])
+def test_a_narrow_estimator_stays_near_the_wide_one(bundle: ModelDirectory) -> None:
     voice, tokens = VoicePrompt(torch.arange(10), torch.zeros(20, 80), torch.ones(192)), torch.arange(15)
     mels = []
     for dtype in (torch.float32, torch.bfloat16):
-        flow = load_flow(BUNDLE, CPU, dtype)
+        flow = load_flow(bundle, CPU, dtype)
         state = flow.start(voice)
         mels.append(flow.blocks([state], [torch.cat((voice.tokens, tokens))], [tokens[:0]])[0])
         kept = [block for past in (state.encoder, *state.steps) for pair in past.attentions for block in pair]
@@ -134,9 +135,9 @@ def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
     assert torch.equal(turned_down.noise, 0.25 * solver.noise_table().T)
 
 
-@pytest.fixture(scope="module")
-def flow() -> Flow:
-    return load_flow(BUNDLE, CPU)
+@pytest.fixture(scope="module", params=[BUNDLE, BUNDLE3], ids=["unet", "dit"])
+def flow(request: pytest.FixtureRequest) -> Flow:
+    return load_flow(request.param, CPU)
 
 
 def voice(mel: float = 0.0) -> VoicePrompt:
