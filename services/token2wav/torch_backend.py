@@ -1,4 +1,4 @@
-"""The torch backend: CosyVoice2 in PyTorch, for all three profiles."""
+"""The torch backend: the model in PyTorch, for all three profiles."""
 
 import logging
 from pathlib import Path

@@ -15,6 +15,7 @@ import torch
 
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
+from cosyserve.engines.token2wav_graphs import components_of
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
@@ -24,7 +25,6 @@ from services.token2wav.engines.artifacts import (
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
-    components_of,
     graph_file,
     plan_file,
     plan_key,

@@ -17,18 +17,11 @@ import onnx
 import torch
 
 from cosyserve.engines.engine_cache import Engine, EngineCache
+from cosyserve.engines.token2wav_graphs import components_of, has_vocoder_graphs
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.engines.artifacts import (
-    OWN,
-    PRECISIONS,
-    components_of,
-    graph_file,
-    graphs_key,
-    has_vocoder_graphs,
-    published_estimator,
-)
+from services.token2wav.engines.artifacts import OWN, PRECISIONS, graph_file, graphs_key, published_estimator
 from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.loading import network_files
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config

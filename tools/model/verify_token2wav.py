@@ -16,19 +16,18 @@ import torch
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache
+from cosyserve.engines.token2wav_graphs import COMPONENTS, components_of
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
 from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
-    COMPONENTS,
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
     VERSION,
     build_command,
-    components_of,
     graph_file,
     plan_file,
     plan_key,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory, sha256_of
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock
-from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
 
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
 
 
 GRAPHS = "token2wav.graphs"
-FLOW_COMPONENTS, VOCODER_COMPONENTS = ("encoder", "estimator"), ("pitch", "filter")
-COMPONENTS = FLOW_COMPONENTS + VOCODER_COMPONENTS
-VOCODER_NETWORK = "hift"
-"""The vocoder that has graphs; another one runs in torch."""
 WRITER = "1"
 """Version of the graphs: changed whenever the same weights give a different graph."""
 OWN, PUBLISHED = "own", "published"
@@ -36,16 +31,6 @@ COMPATIBILITIES = (NO_COMPATIBILITY, HARDWARE, VERSION, f"{HARDWARE}+{VERSION}")
 version, or both; compatible plans are slower.
 """
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
-
-
-def has_vocoder_graphs(directory: ModelDirectory) -> bool:
-    """Raises ModelError for a directory of no generation."""
-    return generation_of(directory).vocoder_network == VOCODER_NETWORK
-
-
-def components_of(directory: ModelDirectory) -> tuple[str, ...]:
-    """The graphs of a model. Raises ModelError for a directory of no generation."""
-    return COMPONENTS if has_vocoder_graphs(directory) else FLOW_COMPONENTS
 
 
 def graph_file(component: str) -> str:

@@ -9,22 +9,14 @@ from typing import Any
 import torch
 
 from cosyserve.engines.compatibility import Identity
+from cosyserve.engines.token2wav_graphs import components_of, has_vocoder_graphs
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
-from services.token2wav.engines.artifacts import (
-    COMPATIBILITIES,
-    OWN,
-    PRECISIONS,
-    PUBLISHED,
-    CachedEngines,
-    components_of,
-    graph_file,
-    has_vocoder_graphs,
-)
+from services.token2wav.engines.artifacts import COMPATIBILITIES, OWN, PRECISIONS, PUBLISHED, CachedEngines, graph_file
 from services.token2wav.engines.flow import EngineFlow
 from services.token2wav.engines.prefix_decoder import PrefixDecoder, RefusingDecoder
 from services.token2wav.engines.runtime import Engine

@@ -11,8 +11,8 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from cosyserve.engines.token2wav_graphs import FLOW_COMPONENTS, components_of
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.engines.artifacts import FLOW_COMPONENTS, components_of
 from services.token2wav.engines.flow import EngineFlow
 from services.token2wav.engines.onnx_runtime import OnnxEngine
 from services.token2wav.engines.slots import Slots

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cosyserve.engines.token2wav_graphs import has_vocoder_graphs
 from cosyserve.errors import InternalFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.engines.artifacts import has_vocoder_graphs
 from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
