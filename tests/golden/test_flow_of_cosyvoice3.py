@@ -2,12 +2,15 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from cosyserve.errors import ModelError
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from services.token2wav.flow.dit.rotary import Rotation
 from tools.verify import flow
 from tools.verify.recording import check_all_compared
@@ -50,6 +53,12 @@ def test_a_rotation_of_every_head_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     bad = bad_rows(TINY3)
     assert {"estimator.npz/block0_q_rotated", "estimator.npz/out_streaming", "flow_mel.npz/mel_offline"} <= bad
     assert "estimator.npz/input_embed_out" not in bad
+
+
+def test_a_network_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "generation_of", lambda directory: replace(COSYVOICE3, flow_network="made-up"))
+    with pytest.raises(ModelError, match="layers of the flow's network 'made-up' are not known to verify"):
+        flow.verify(TINY3, Report())
 
 
 @pytest.mark.parametrize("array", ["x_after_step5", "hop_after", "mel_chunk1_full"])

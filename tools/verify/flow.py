@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cosyserve.errors import ModelError
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
@@ -29,10 +30,13 @@ _LAYERS: Mapping[str, Any] = {"conformer-unet": flow_unet, "dit": flow_dit}
 
 def verify(directory: Path, report: Report) -> None:
     """Recompute every output array of the three files and compare; what has no recipe, or no array,
-    is a row too.
+    is a row too. Raises ModelError for a network whose layers are not known here.
     """
     model = ModelDirectory(directory)
-    flow, layers = load_flow(model, torch.device("cpu")), _LAYERS[generation_of(model).flow_network]
+    name = generation_of(model).flow_network
+    if name not in _LAYERS:
+        raise ModelError(f"{directory}: the layers of the flow's network {name!r} are not known to verify")
+    flow, layers = load_flow(model, torch.device("cpu")), _LAYERS[name]
     for file, check in (("flow_encoder.npz", layers.encoder), ("estimator.npz", layers.estimator)):
         compare_file(directory, file, report, partial(check, flow, flow.network))
     compare_file(directory, "flow_mel.npz", report, partial(_mel, flow))

@@ -2,6 +2,7 @@
 CPU; its vocoder has none.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import torch
 from onnx import numpy_helper
 
 from cosyserve.engines.token2wav_graphs import FLOW_COMPONENTS, components_of
+from cosyserve.errors import ModelError
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.engines.flow import EngineFlow
 from services.token2wav.engines.onnx_runtime import OnnxEngine
@@ -24,6 +27,7 @@ from tests.stacks.up_process import TINY3
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.graph_comparison import compare, first_difference, tolerance
 from tools.model.export import estimator_weights, flow_weights, graphs
+from tools.model.graphs import flow_graphs
 from tools.model.graphs.dit_graph import DitGraph
 from tools.model.graphs.execute import by_onnx_runtime, on_cpu
 from tools.model.graphs.graph import Precision, write
@@ -91,6 +95,13 @@ def test_the_published_form_is_taken(tmp_path: Path) -> None:
     given = [case for case in reference().cases(masked=False) if case.component == "estimator"]
     report, _ = compare(models, given, reference(), on_cpu(Precision.FP32), Precision.FP32)
     assert report.ok, report.as_table()
+
+
+def test_a_network_without_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = replace(COSYVOICE3, flow_network="made-up")
+    monkeypatch.setattr(flow_graphs, "generation_of", lambda directory: unknown)
+    with pytest.raises(ModelError, match="flow's network 'made-up' has no graphs; there are conformer-unet, dit"):
+        flow_graphs.flow_graphs(ModelDirectory(TINY3))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cosyserve.errors import ModelError
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from tools.model.graphs.dit_graph import DitGraph
@@ -27,7 +28,8 @@ _GRAPHS: Mapping[str, FlowGraphs] = {
 
 
 def flow_graphs(directory: ModelDirectory) -> FlowGraphs:
-    """Those of the directory's generation, whose network `services.token2wav.flow.loading`
-    knows.
-    """
-    return _GRAPHS[generation_of(directory).flow_network]
+    """Those of the directory's generation. Raises ModelError for a network without graphs."""
+    name = generation_of(directory).flow_network
+    if name not in _GRAPHS:
+        raise ModelError(f"{directory.path}: the flow's network {name!r} has no graphs; there are {', '.join(_GRAPHS)}")
+    return _GRAPHS[name]
