@@ -35,7 +35,7 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.hift_vocoder import load_hift
 
 Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
 """Component, entries of the cache, and the profiles that the component must support -> the
@@ -83,8 +83,8 @@ def assemble(
         flow = EngineFlow(
             config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams
         )
-        vocoder = load_vocoder(directory, device)
-        # Vocoder uses only the members that these two classes implement.
+        vocoder = load_hift(directory, device)
+        # HiftVocoder uses only the members that these two classes implement.
         vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
         vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
         release = locks.pop_all().close

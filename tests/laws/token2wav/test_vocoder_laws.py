@@ -22,8 +22,9 @@ from services.token2wav.decoders.interface import StepInput
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.inputs.request import Cancelled, Profile, Sentence
+from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.state import UpstreamVocoderState
-from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder
 from tests.stacks.up_process import TINY
 from tests.unit.token2wav.speaking import tokens, voice
 

@@ -20,7 +20,7 @@ from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder, load_hift
 from tools.model.graphs.graph import Array
 from tools.verify.flow import velocity
 
@@ -56,7 +56,7 @@ class Reference:
     def __init__(self, model: Path) -> None:
         directory, cpu = ModelDirectory(model), torch.device("cpu")
         self.flow: Flow = load_flow(directory, cpu)
-        self.vocoder: Vocoder = load_vocoder(directory, cpu)
+        self.vocoder: HiftVocoder = load_hift(directory, cpu)
         self._recorded = model / "estimator.npz"
 
     @torch.inference_mode()
