@@ -35,7 +35,8 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.hift_vocoder import load_hift
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
+from services.token2wav.vocoder.loading import load_vocoder
 
 Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
 """Component, entries of the cache, and the profiles that the component must support -> the
@@ -83,10 +84,11 @@ def assemble(
         flow = EngineFlow(
             config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams
         )
-        vocoder = load_hift(directory, device)
-        # HiftVocoder uses only the members that these two classes implement.
-        vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
-        vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
+        vocoder = load_vocoder(directory, device)
+        if isinstance(vocoder, HiftVocoder):
+            # HiftVocoder uses only the members that these two classes implement.
+            vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
+            vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
         release = locks.pop_all().close
     continuous: Decoder[Any] = (
         PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else RefusingDecoder()
