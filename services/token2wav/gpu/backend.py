@@ -46,14 +46,14 @@ def load_paged(
     itself, Unsuitable if the kernels cannot be compiled or the windowed vocoder has another network
     than the model.
     """
+    if settings.gpu_vocoder == "windowed" and not isinstance(vocoder, HiftVocoder):
+        network = generation_of(directory).vocoder_network
+        raise Unsuitable(f"gpu_vocoder windowed runs the vocoder network hift; that of {directory.path} is {network}")
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = FlowConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
     pages = 1 + pages_within(budget, config, dtype, device)
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder
-    if settings.gpu_vocoder == "windowed" and not isinstance(vocoder, HiftVocoder):
-        network = generation_of(directory).vocoder_network
-        raise Unsuitable(f"gpu_vocoder windowed runs the vocoder network hift; that of {directory.path} is {network}")
     with reporting_out_of_memory(budget, device), kernels_compile():
         tensors = read_flow_tensors(directory, config, device, torch.float32)
         paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
