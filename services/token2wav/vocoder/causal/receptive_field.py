@@ -2,7 +2,7 @@
 
 The walk forward from an input through every layer gives the samples that it can change. What lies
 before them is determined without it: that is the hold-back. How long after it they go on is the
-context that windows without carried columns would compute anew.
+context that windows without carried columns would compute again.
 """
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
@@ -44,8 +44,8 @@ def pitch_samples(config: CausalVocoderConfig) -> Span:
 
 
 def _excited(config: CausalVocoderConfig, level: int, spectrum: Span) -> Span:
-    """Columns that the source block of a level adds, of those that see these of the spectrum: column
-    j sees them from (j - 1) * stride + 1 on.
+    """The columns that the source block of a level adds where they see these of the spectrum;
+    column j sees them from (j - 1) * stride + 1 on.
     """
     stride, kernel = config.source_stride(level), config.source_kernel(level)
     first, last = -((kernel - stride - spectrum.start) // stride), (spectrum.stop - 2 + stride) // stride

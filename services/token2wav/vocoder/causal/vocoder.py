@@ -2,7 +2,7 @@
 
 Streaming carries the last columns of every convolution from window to window. Nothing is computed
 twice, and a window is exact because what lies before it is exactly there; a window that computed
-its context anew would take 30 frames of it. Costs: docs/decisions/0032-causal-vocoder-state.md.
+its context again would take 30 frames of it. Costs: docs/decisions/0032-causal-vocoder-state.md.
 """
 
 import torch
