@@ -45,8 +45,9 @@ from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Profile, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.state import window_frames
-from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder
 
 SECONDS, REPEATS = (4, 8, 16), 3
 PROMPT_SECONDS, PROMPT_REPEATS, SENTENCE_SECONDS = (3, 10, 30), 5, 2

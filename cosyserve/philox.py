@@ -5,6 +5,7 @@ order and any batch makes the same draw. Source: Salmon, Moraes, Dror, Shaw, "Pa
 Numbers: As Easy as 1, 2, 3", SC 2011.
 """
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -54,20 +55,9 @@ def normal(key: int, stream: int, first: int, count: int, width: int) -> NDArray
     Row r, columns 4j to 4j + 3 come from counter (r mod 2**32, r div 2**32, j, stream), so any
     slice of rows equals the same rows of any larger slice.
     """
-    counters, pairs = -(-width // 4), -(-width // 2)
     normals = np.empty((count, width), dtype=np.float32)
-    for begin in range(0, count, _ROWS_AT_ONCE):
-        end = min(begin + _ROWS_AT_ONCE, count)
-        rows = np.arange(first + begin, first + end, dtype=np.uint64)
-        # Lanes first and rows last: every operation then runs over long contiguous rows, which
-        # halves the time.
-        counter = np.empty((4, counters, end - begin), dtype=np.uint64)
-        counter[0] = rows & _MASK
-        counter[1] = rows >> _SHIFT
-        counter[2] = np.arange(counters, dtype=np.uint64)[:, None]
-        counter[3] = np.uint64(stream)
-        words = np.moveaxis(philox4x32(key, np.moveaxis(counter, 0, -1)), -1, 0)
-        for pair in range(pairs):
+    for begin, end, words in _words_of_rows(key, stream, first, count, width):
+        for pair in range(-(-width // 2)):
             radius = words[2 * (pair % 2), pair // 2].astype(np.float64)
             radius += 1.0
             radius *= 2.0**-32
@@ -79,3 +69,37 @@ def normal(key: int, stream: int, first: int, count: int, width: int) -> NDArray
             if 2 * pair + 1 < width:
                 normals[begin:end, 2 * pair + 1] = radius * np.sin(angle)
     return normals
+
+
+def uniforms(key: int, stream: int, first: int, count: int, width: int) -> NDArray[np.float32]:
+    """Draws in [0, 1) with 24 random bits, [count, width], for rows first, first + 1, ...
+
+    Row r, columns 4j to 4j + 3 are the words of the counter that `normal` has for them, so any
+    slice of rows equals the same rows of any larger slice.
+    """
+    draws = np.empty((count, width), dtype=np.float32)
+    for begin, end, words in _words_of_rows(key, stream, first, count, width):
+        for column in range(width):
+            draws[begin:end, column] = (words[column % 4, column // 4] >> np.uint64(8)).astype(np.float32)
+    draws *= np.float32(2.0**-24)
+    return draws
+
+
+def _words_of_rows(
+    key: int, stream: int, first: int, count: int, width: int
+) -> Iterator[tuple[int, int, NDArray[np.uint64]]]:
+    """Pieces of the rows first .. first + count - 1: begin and end among them, and their words [4,
+    counters, rows].
+    """
+    counters = -(-width // 4)
+    for begin in range(0, count, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, count)
+        rows = np.arange(first + begin, first + end, dtype=np.uint64)
+        # Lanes first and rows last: every operation then runs over long contiguous rows, which
+        # halves the time.
+        counter = np.empty((4, counters, end - begin), dtype=np.uint64)
+        counter[0] = rows & _MASK
+        counter[1] = rows >> _SHIFT
+        counter[2] = np.arange(counters, dtype=np.uint64)[:, None]
+        counter[3] = np.uint64(stream)
+        yield begin, end, np.moveaxis(philox4x32(key, np.moveaxis(counter, 0, -1)), -1, 0)

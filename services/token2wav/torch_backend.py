@@ -18,7 +18,8 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.gpu.device.suitability import check_device, check_flow, kernels_compile
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.loading import load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder
 
 log = logging.getLogger(__name__)
 GPU_CHOICES = {

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder import vocoder as vocoder_module
+from services.token2wav.vocoder import hift_vocoder as vocoder_module
+from services.token2wav.vocoder.hift_vocoder import load_hift
 from services.token2wav.vocoder.state import UpstreamVocoderState
-from services.token2wav.vocoder.vocoder import load_vocoder
 from tools.verify.__main__ import STAGES, run, run_stage
 from tools.verify.report import Report
 
@@ -137,7 +137,7 @@ def test_a_changed_text_case_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_upstream_schedule_of_calls_gives_the_recorded_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocoder = load_vocoder(ModelDirectory(TINY), torch.device("cpu"))
+    vocoder = load_hift(ModelDirectory(TINY), torch.device("cpu"))
     with np.load(TINY / "token2wav_stream.npz") as arrays:
         calls = range(int(arrays["n_calls"]))
         mels, sources, chunks = (

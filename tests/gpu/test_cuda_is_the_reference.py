@@ -20,7 +20,7 @@ from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.script import WholeText
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.hift_vocoder import load_hift
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
 
 pytestmark = [
@@ -108,13 +108,12 @@ def test_speech_tokens() -> None:
 def test_phases_add_up_as_on_the_cpu() -> None:
     f0 = torch.rand((1, 2000), generator=torch.Generator().manual_seed(0)) * 300 + 60
     found = [
-        load_vocoder(BUNDLE, device).source.waves(f0.to(device), None, ended=True)[2].turns.cpu()
-        for device in (CPU, CUDA)
+        load_hift(BUNDLE, device).source.waves(f0.to(device), None, ended=True)[2].turns.cpu() for device in (CPU, CUDA)
     ]
     torch.testing.assert_close(*found, rtol=0, atol=1e-9)
 
 
 def test_vocoder_renders_as_the_cpu_does() -> None:
     mel = torch.from_numpy(arrays("flow_mel.npz")["mel_offline"][0])
-    cpu, cuda = (load_vocoder(BUNDLE, torch.device(name)).offline(mel.to(name), 3, 0).cpu() for name in ("cpu", "cuda"))
+    cpu, cuda = (load_hift(BUNDLE, torch.device(name)).offline(mel.to(name), 3, 0).cpu() for name in ("cpu", "cuda"))
     torch.testing.assert_close(cuda, cpu, rtol=0, atol=2e-4)

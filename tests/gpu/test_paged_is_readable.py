@@ -25,8 +25,8 @@ from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
+from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.time_stretch import MelStretch
-from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.gpu.compiling import SMALL_POOL
 from tests.stacks.up_process import DEMO, TINY
 

@@ -63,12 +63,19 @@ class Recording:
             self._report.missing(f"{self._file}/{name}", "an input of other arrays, which is not in the bundle")
 
     def compare(
-        self, row: str, tolerance: float, compute: Callable[[], Tensor | ArrayLike], *, beginning: bool = False
+        self,
+        row: str,
+        tolerance: float,
+        compute: Callable[[], Tensor | ArrayLike],
+        *,
+        beginning: bool = False,
+        reduced: Callable[[NDArray[Any]], ArrayLike] | None = None,
     ) -> None:
         """Add a row for the array that `row` begins with; what follows a blank is a remark.
 
-        beginning: compare only as many values as are computed, with no row for none. Where the
-        array or an input is missing, or nothing can be computed, the row says so.
+        beginning: compare only as many values as are computed, with no row for none. reduced:
+        compare with what this makes of the recorded array. Where the array or an input is missing,
+        or nothing can be computed, the row says so.
         """
         array = row.split(" ")[0]
         if array not in self._arrays:
@@ -83,7 +90,7 @@ class Recording:
         except (RuntimeError, IndexError, ValueError) as error:
             self._report.missing(f"{self._file}/{row}", f"{type(error).__name__}: {error}")
             return
-        recorded = self[array]
+        recorded = self[array] if reduced is None else np.asarray(reduced(self[array]))
         if beginning and not computed.size:
             return
         if beginning:
@@ -125,7 +132,7 @@ _INPUTS = {
     "flow_mel": r"prompt_token|token|prompt_feat|spk_embedding|n_calls"
     r"|call\d+_(n_tokens|token_offset|streaming|finalize)",
     "token2wav_stream": r"n_calls|hift_(mel|source)\d+|cache_source_len\d+|offline_source",
-    "hift": r"mel|sine_noise|rand_ini|cache_source|sinegen_f0|sinegen_stride",
+    "hift": r"mel|sine_noise|rand_ini|cache_source|sinegen_f0|sinegen_stride|n_calls|call\d+_(frames|finalize)",
     "features": r"wav\d+k",
 }
 """File -> pattern of the arrays that a comparison starts from and that prove nothing by

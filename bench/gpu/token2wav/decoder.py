@@ -21,7 +21,7 @@ from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 
 PAGES = 60
 
@@ -49,7 +49,7 @@ def decoder() -> None:
     vocoder over the paged flow's mel.
     """
     config, weights = random_vocoder()
-    plain = Vocoder(config, weights, DEVICE)
+    plain = HiftVocoder(config, weights, DEVICE)
     fast = _decoder()
     cases = [(87, 60), (0, 77), (30, 5), (110, 101)]
 
@@ -121,7 +121,7 @@ def readable() -> None:
         flow.blocks([flow.fork(prompt_state)], [unit.tokens], [unit.ahead])
 
     rows["flow block behind 87 tokens"] = timed(warm, 5, 1)
-    vocoder = Vocoder(*random_vocoder(), DEVICE)
+    vocoder = HiftVocoder(*random_vocoder(), DEVICE)
     mel = torch.randn(80, 400, device=DEVICE)
     for frames in (10, 50):
         state_v = vocoder.start(0, 0, 26, frames)

@@ -13,7 +13,7 @@ from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render
-from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 FRAMES, SEED = 237, 0x123456789AB
@@ -50,7 +50,7 @@ def vocoder(precision: str) -> None:
                 windowed.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
         torch.cuda.synchronize()
         return
-    plain = Vocoder(config, weights, DEVICE)
+    plain = HiftVocoder(config, weights, DEVICE)
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     wanted = plain.offline(mel, SEED, 3)
     rows = RUN.results

@@ -23,7 +23,7 @@ from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import objective
 from services.frontend.prompts.features.mel import mel_spectrogram
-from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.weights import FILE, VocoderConfig, read_config
 
 UTTERANCES = 32
@@ -96,7 +96,7 @@ class HeldOut:
 
     def _spoken(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """True and generated sound [1, samples] and predicted f0 [1, frames] of each utterance."""
-        vocoder = Vocoder(self._config, dict(weights), self._device)
+        vocoder = HiftVocoder(self._config, dict(weights), self._device)
         generator = torch.Generator(self._device).manual_seed(0)
         for true in self._waves:
             mel = mel_spectrogram(true[None])

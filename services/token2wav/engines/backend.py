@@ -28,7 +28,8 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.loading import network_files
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
+from services.token2wav.vocoder.loading import load_vocoder
 
 Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
 """Component, entries of the cache, and the profiles that the component must support -> the
@@ -77,8 +78,8 @@ def assemble(
             config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams
         )
         vocoder = load_vocoder(directory, device)
-        if has_vocoder_graphs(directory):
-            # Vocoder uses only the members that these two classes implement.
+        if isinstance(vocoder, HiftVocoder):
+            # HiftVocoder uses only the members that these two classes implement.
             vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
             vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
         release = locks.pop_all().close

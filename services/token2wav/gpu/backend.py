@@ -9,6 +9,8 @@ import torch
 import triton
 
 from cosyserve.engines.compatibility import Identity
+from cosyserve.engines.kernel_cache import Unsuitable
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
@@ -20,6 +22,7 @@ from services.token2wav.gpu.device.suitability import kernels_compile, pages_wit
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import load_weights, read_config
 
@@ -40,8 +43,12 @@ def load_paged(
 
     The device has passed `suitability.check_device`. Raises SettingsError for a budget that holds
     less than two seconds of audio or does not fit into the device's memory next to the engine
-    itself, Unsuitable if the kernels cannot be compiled.
+    itself, Unsuitable if the kernels cannot be compiled or the windowed vocoder has another network
+    than the model.
     """
+    if settings.gpu_vocoder == "windowed" and not isinstance(vocoder, HiftVocoder):
+        network = generation_of(directory).vocoder_network
+        raise Unsuitable(f"gpu_vocoder windowed runs the vocoder network hift; that of {directory.path} is {network}")
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = UnetConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
     pages = 1 + pages_within(budget, config, dtype, device)

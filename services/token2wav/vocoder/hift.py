@@ -41,7 +41,11 @@ class Spectrum:
         before, after = inside.start - wanted.start, wanted.stop - inside.stop
         if before or after:
             piece = F.pad(piece, (before, after), mode="reflect")
-        spectrum = torch.fft.rfft(piece.unfold(-1, self._n_fft, self._hop) * self._window)
+        return self.of(piece)
+
+    def of(self, samples: Tensor) -> Tensor:
+        """[B, n] -> [B, n_fft + 2, frames] of the frames that lie inside, as `analyse`."""
+        spectrum = torch.fft.rfft(samples.unfold(-1, self._n_fft, self._hop) * self._window)
         return torch.cat([spectrum.real, spectrum.imag], dim=-1).transpose(1, 2)
 
     def synthesise(self, magnitude: Tensor, angle: Tensor, held: Span, samples: Span) -> Tensor:

@@ -8,10 +8,12 @@ specification section 5.2; Wang, Takaki, Yamagishi, "Neural source-filter wavefo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -145,9 +147,15 @@ class Source:
         return sines * self._config.nsf_alpha * voiced, voiced, Phase(centres[:, -1], f0[:, -1:])
 
 
-def source_noise(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:
-    """Standard normal draws, float32 [end - first, harmonics] on the CPU, for the samples
-    first..end-1 of a sentence.
+Draw = Callable[[int, int, int, int, int], NDArray[np.float32]]
+"""Of `cosyserve.philox`: key, stream, first row, rows, columns -> [rows, columns]."""
+
+
+def source_noise(
+    seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never, draw: Draw = philox.normal
+) -> Tensor:
+    """Random draws, standard normal unless `draw` makes others: float32 [end - first, harmonics] on
+    the CPU, for the samples first..end-1 of a sentence.
 
     The draws depend only on their absolute position, so drawing a second at a time gives the same
     values. `stop` is polled before each second: raises Cancelled if it returns True.
@@ -155,5 +163,5 @@ def source_noise(seed: int, sentence: int, first: int, end: int, harmonics: int,
     seconds = []
     for at in range(first, max(end, first + 1), SAMPLE_RATE):
         raise_if_stopped(stop)
-        seconds.append(torch.from_numpy(philox.normal(seed, sentence, at, min(SAMPLE_RATE, end - at), harmonics)))
+        seconds.append(torch.from_numpy(draw(seed, sentence, at, min(SAMPLE_RATE, end - at), harmonics)))
     return torch.cat(seconds)

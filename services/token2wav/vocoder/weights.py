@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.model_files import YamlSection, read_tensors
@@ -83,34 +85,69 @@ class VocoderConfig:
         stride = self.source_stride(level)
         return 1 if stride == 1 else 2 * stride
 
+    @property
+    def pre_kernel(self) -> int:
+        """Kernel of the first convolution."""
+        return EDGE_KERNEL
+
+    def f0_kernel(self, layer: int) -> int:
+        """Kernel of a convolution of the f0 predictor."""
+        return F0_KERNEL
+
+    def raising_shape(self, level: int) -> "Shape":
+        """Weight of the convolution that upsamples to the columns of a level: of a transposed one,
+        inputs come first.
+        """
+        return self.channels(level), self.channels(level + 1), self.upsample_kernel_sizes[level]
+
+    def kernel_problem(self) -> str:
+        """What is wrong with the upsampling kernels, if anything is."""
+        pairs = zip(self.upsample_kernel_sizes, self.upsample_rates, strict=True)
+        wrong = any((kernel - rate) % 2 or kernel < rate for kernel, rate in pairs)
+        return "each upsample kernel must exceed its rate by an even number" if wrong else ""
+
 
 def read_config(directory: ModelDirectory) -> VocoderConfig:
     """Raises ModelError naming the yaml key that is missing, has the wrong type or a value that is
     not implemented.
     """
+    config = VocoderConfig(**sizes_in_yaml(directory, "hift"))
+    check_sizes(directory, config)
+    return config
+
+
+def sizes_in_yaml(directory: ModelDirectory, network: str) -> dict[str, Any]:
+    """The fields of VocoderConfig, which every vocoder network has. Raises ModelError as
+    `read_config` does, and for a directory whose vocoder is another network.
+    """
+    if (found := generation_of(directory).vocoder_network) != network:
+        raise ModelError(f"{directory.path}: its vocoder is the network {found}; this runs {network}")
     hift = YamlSection(directory, "hift")
     hift.require(_FIXED)
-    config = VocoderConfig(
-        base_channels=hift.size("base_channels"),
-        nb_harmonics=hift.size("nb_harmonics"),
-        nsf_alpha=hift.number("nsf_alpha"),
-        nsf_sigma=hift.number("nsf_sigma"),
-        nsf_voiced_threshold=hift.number("nsf_voiced_threshold"),
-        upsample_rates=hift.sizes("upsample_rates"),
-        upsample_kernel_sizes=hift.sizes("upsample_kernel_sizes"),
-        n_fft=hift.size("istft_params.n_fft"),
-        hop_len=hift.size("istft_params.hop_len"),
-        resblock_kernel_sizes=hift.sizes("resblock_kernel_sizes"),
-        resblock_dilation_sizes=hift.size_lists("resblock_dilation_sizes"),
-        source_resblock_kernel_sizes=hift.sizes("source_resblock_kernel_sizes"),
-        source_resblock_dilation_sizes=hift.size_lists("source_resblock_dilation_sizes"),
-        lrelu_slope=hift.number("lrelu_slope"),
-        audio_limit=hift.number("audio_limit"),
-        f0_channels=hift.size("f0_predictor.cond_channels"),
-    )
+    return {
+        "base_channels": hift.size("base_channels"),
+        "nb_harmonics": hift.size("nb_harmonics"),
+        "nsf_alpha": hift.number("nsf_alpha"),
+        "nsf_sigma": hift.number("nsf_sigma"),
+        "nsf_voiced_threshold": hift.number("nsf_voiced_threshold"),
+        "upsample_rates": hift.sizes("upsample_rates"),
+        "upsample_kernel_sizes": hift.sizes("upsample_kernel_sizes"),
+        "n_fft": hift.size("istft_params.n_fft"),
+        "hop_len": hift.size("istft_params.hop_len"),
+        "resblock_kernel_sizes": hift.sizes("resblock_kernel_sizes"),
+        "resblock_dilation_sizes": hift.size_lists("resblock_dilation_sizes"),
+        "source_resblock_kernel_sizes": hift.sizes("source_resblock_kernel_sizes"),
+        "source_resblock_dilation_sizes": hift.size_lists("source_resblock_dilation_sizes"),
+        "lrelu_slope": hift.number("lrelu_slope"),
+        "audio_limit": hift.number("audio_limit"),
+        "f0_channels": hift.size("f0_predictor.cond_channels"),
+    }
+
+
+def check_sizes(directory: ModelDirectory, config: VocoderConfig) -> None:
+    """Raise ModelError for sizes that do not fit together."""
     if problems := _inconsistencies(config):
         raise ModelError(f"{directory.path}: yaml section hift: {'; '.join(problems)}")
-    return config
 
 
 def _inconsistencies(config: VocoderConfig) -> list[str]:
@@ -123,8 +160,8 @@ def _inconsistencies(config: VocoderConfig) -> list[str]:
         problems.append(f"base_channels must be divisible by {1 << config.levels}")
     if len(config.upsample_kernel_sizes) != config.levels or len(config.source_resblock_kernel_sizes) != config.levels:
         problems.append("upsample_kernel_sizes and source_resblock_kernel_sizes must have one entry per upsample rate")
-    elif any((k - r) % 2 or k < r for k, r in zip(config.upsample_kernel_sizes, config.upsample_rates, strict=True)):
-        problems.append("each upsample kernel must exceed its rate by an even number")
+    elif problem := config.kernel_problem():
+        problems.append(problem)
     for kind in ("", "source_"):
         kernels, dilations = (
             getattr(config, f"{kind}resblock_kernel_sizes"),
@@ -175,25 +212,23 @@ def residual_blocks(config: VocoderConfig) -> Iterator[tuple[str, int, int, tupl
 def _normed_modules(config: VocoderConfig) -> dict[str, tuple[Shape, int]]:
     """Weight shape and bias width of every module with weight norm."""
     base = config.base_channels
-    modules: dict[str, tuple[Shape, int]] = {"conv_pre": ((base, MEL_BINS, EDGE_KERNEL), base)}
-    for level, kernel in enumerate(config.upsample_kernel_sizes):
-        modules[f"ups.{level}"] = (
-            (config.channels(level), config.channels(level + 1), kernel),
-            config.channels(level + 1),
-        )
+    modules: dict[str, tuple[Shape, int]] = {"conv_pre": ((base, MEL_BINS, config.pre_kernel), base)}
+    for level in range(config.levels):
+        modules[f"ups.{level}"] = (config.raising_shape(level), config.channels(level + 1))
     for block, width, kernel, dilations in residual_blocks(config):
         for i in range(len(dilations)):
             modules |= {f"{block}.{convs}.{i}": ((width, width, kernel), width) for convs in ("convs1", "convs2")}
     modules["conv_post"] = ((2 * config.bins, config.channels(config.levels), EDGE_KERNEL), 2 * config.bins)
     for layer in range(F0_LAYERS):
         inputs = config.f0_channels if layer else MEL_BINS
-        modules[f"f0_predictor.condnet.{2 * layer}"] = ((config.f0_channels, inputs, F0_KERNEL), config.f0_channels)
+        shape = config.f0_channels, inputs, config.f0_kernel(layer)
+        modules[f"f0_predictor.condnet.{2 * layer}"] = (shape, config.f0_channels)
     return modules
 
 
-def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, Tensor]:
+def load_weights(directory: ModelDirectory, config: VocoderConfig, doubled: str | None = None) -> dict[str, Tensor]:
     """Every tensor in float32 on the CPU with weight norm fused: `<module>.weight` replaces gain
-    and direction.
+    and direction. doubled: names that begin so are fused and returned in float64.
 
     Raises ModelError naming the file and each tensor that is missing, extra, has the wrong shape,
     is not floating point or is not finite.
@@ -206,7 +241,10 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, 
             del expected[f"{module}{_GAIN}"], expected[f"{module}{_DIRECTION}"]
             expected[f"{module}.weight"] = shape
     check_tensors(path, tensors, expected)
-    weights = fused({name: tensor.to(torch.float32) for name, tensor in tensors.items()})
+    weights = fused({
+        name: tensor.to(torch.float64 if doubled and name.startswith(doubled) else torch.float32)
+        for name, tensor in tensors.items()
+    })  # fmt: skip
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: tensor {name} holds values that are not finite")

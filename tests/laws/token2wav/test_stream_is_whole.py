@@ -28,7 +28,7 @@ from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.loading import load_vocoder
 from tests.unit.token2wav.engines.engines import onnx_backend
 from tests.unit.token2wav.speaking import TINY, batching, pieces, speak, tokens, torch_backend, voice
 

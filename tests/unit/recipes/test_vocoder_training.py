@@ -20,7 +20,7 @@ from recipes.demo_voice.vocoder.generator import Snake
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.weights import FILE, VocoderConfig, read_config
 from tests.unit.recipes.small_work import VOICES, smaller
 

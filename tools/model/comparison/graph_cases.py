@@ -24,7 +24,7 @@ from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import relative_positions
-from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder, load_hift
 from tools.model.graphs.graph import Array
 from tools.verify.flow_calls import velocity
 
@@ -60,11 +60,11 @@ class Reference:
     def __init__(self, model: Path) -> None:
         directory, cpu = ModelDirectory(model), torch.device("cpu")
         self.flow: Flow = load_flow(directory, cpu)
-        self._vocoder = load_vocoder(directory, cpu) if has_vocoder_graphs(directory) else None
+        self._vocoder = load_hift(directory, cpu) if has_vocoder_graphs(directory) else None
         self._recorded = model / "estimator.npz"
 
     @property
-    def vocoder(self) -> Vocoder:
+    def vocoder(self) -> HiftVocoder:
         """Of a model whose vocoder has graphs."""
         if self._vocoder is None:
             raise InternalFault("a vocoder without graphs was asked for")

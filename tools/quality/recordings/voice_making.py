@@ -22,7 +22,7 @@ from services.frontend.normalization.wetext_package import WeText
 from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.voices.speaker_file import FILE, entry_of, read_voices
 from services.frontend.voices.voice import Voice
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.loading import load_vocoder
 from tools.quality.recordings.recording import Recording, Samples, Sentence
 
 SECONDS = 5.0

@@ -19,7 +19,7 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Sentence
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.loading import load_vocoder
 from tests.unit.token2wav.speaking import TINY, tokens, voice
 
 CPU = torch.device("cpu")

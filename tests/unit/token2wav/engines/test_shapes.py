@@ -25,7 +25,7 @@ from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
 from services.token2wav.inputs.chunking import next_border, schedule
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS, Growth, Hops, Profile
-from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.weights import load_weights, read_config
 from tests.unit.token2wav.speaking import TINY
 
@@ -122,7 +122,7 @@ def cuttings(total: int) -> Iterator[list[int]]:
 
 def test_the_profiles_cover_every_window_of_the_vocoder() -> None:
     config = read_config(ModelDirectory(TINY))
-    vocoder = Vocoder(config, load_weights(ModelDirectory(TINY), config), torch.device("cpu"))
+    vocoder = HiftVocoder(config, load_weights(ModelDirectory(TINY), config), torch.device("cpu"))
     wide = (None, MEL_BINS, None)
     pitch = Listening("pitch", [Port("mel", torch.float32, wide)], Port("f0", torch.float32, (None, None)))
     ports = [Port("mel", torch.float32, wide), Port("source", torch.float32, (None, None))]

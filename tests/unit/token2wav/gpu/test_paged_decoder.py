@@ -27,8 +27,8 @@ from services.token2wav.scheduling.measurements import StepCosts
 from services.token2wav.scheduling.memory_budget import Budget, Limits
 from services.token2wav.scheduling.next_step import NextStep
 from services.token2wav.scheduling.stream_slot import StreamSlot
+from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.time_stretch import MelStretch
-from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.stacks.up_process import TINY
 
 HOLD_BACK = 20

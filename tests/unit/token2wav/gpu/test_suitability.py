@@ -13,8 +13,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav import torch_backend
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
@@ -23,6 +25,7 @@ from services.token2wav.gpu.device.suitability import kernels_compile, pages_wit
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
+from services.token2wav.vocoder.causal.vocoder import load_causal_hift
 from tests.unit.token2wav.gpu.small_flow import SMALL
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
@@ -156,3 +159,13 @@ def test_memory_that_runs_out_names_the_settings() -> None:
         recorded_without_memory()
     with pytest.raises(RuntimeError, match="an illegal"), reporting_out_of_memory(77, SECOND):
         raise RuntimeError("an illegal memory access")
+
+
+def test_the_windowed_vocoder_names_the_network_that_it_does_not_run() -> None:
+    pytest.importorskip("triton")
+    from services.token2wav.gpu.backend import load_paged
+
+    model = Path(__file__).parents[3] / "golden" / "tiny3"
+    directory = ModelDirectory(model)
+    with pytest.raises(Unsuitable, match=f"^gpu_vocoder windowed runs .* hift; that of {model} is causal-hift$"):
+        load_paged(directory, CPU, GPU, Mock(), load_causal_hift(directory, CPU))

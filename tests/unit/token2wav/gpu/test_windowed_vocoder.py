@@ -19,7 +19,7 @@ from services.token2wav.gpu.device.launcher import MANY, SOUND_TILES, Launcher, 
 from services.token2wav.gpu.windowed_vocoder.convolutions import Convolution
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render, WindowShape, batches
-from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.weights import VocoderConfig, expected_tensors, read_config
 from tests.stacks.up_process import TINY
 
@@ -85,7 +85,7 @@ def streamed(made: WindowedVocoder, mels: list[Tensor], arrivals: list[int]) -> 
 @pytest.mark.parametrize(("precision", "described", "apart"), [("ieee", False, 2e-6), ("float16", True, 2e-3)])
 def test_windows_are_the_whole_sentence(precision: str, described: bool, apart: float) -> None:
     config, weights = small()
-    plain = Vocoder(config, weights, CPU)
+    plain = HiftVocoder(config, weights, CPU)
     made = WindowedVocoder(
         config, weights, CPU, slots=5, buckets=(2,), lengths=LENGTHS, precision=precision, launch=large_tiles(described)
     )  # fmt: skip

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.time_stretch import MelStretch
-from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 from tests.unit.token2wav.speaking import TINY
 
@@ -85,8 +85,8 @@ def config() -> VocoderConfig:
 
 
 @pytest.fixture(scope="module")
-def vocoder(config: VocoderConfig) -> Vocoder:
-    return Vocoder(config, {name: tensor.double() for name, tensor in load_weights(BUNDLE, config).items()}, CPU)
+def vocoder(config: VocoderConfig) -> HiftVocoder:
+    return HiftVocoder(config, {name: tensor.double() for name, tensor in load_weights(BUNDLE, config).items()}, CPU)
 
 
 def noise(*shape: int) -> Tensor:
@@ -100,7 +100,7 @@ def changed_frames(before: Tensor, after: Tensor, per_frame: int) -> tuple[int, 
 
 
 @torch.inference_mode()
-def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConfig) -> None:
+def test_measured_through_the_convolutions(vocoder: HiftVocoder, config: VocoderConfig) -> None:
     mel, source = noise(1, 80, FRAMES), torch.zeros(1, 480 * FRAMES, dtype=torch.float64)
     before = vocoder.filter(mel, source, 0, FRAMES)
     mel[:, :, TOUCHED] += HUGE
@@ -111,7 +111,7 @@ def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConf
 
 @torch.inference_mode()
 @pytest.mark.parametrize("place", [0, 90, 239, 240, 400, 479])
-def test_measured_through_the_source(vocoder: Vocoder, config: VocoderConfig, place: int) -> None:
+def test_measured_through_the_source(vocoder: HiftVocoder, config: VocoderConfig, place: int) -> None:
     mel, source = noise(1, 80, FRAMES), noise(1, 480 * FRAMES)
     sample = 480 * TOUCHED + place
     before = vocoder.filter(mel, source, 0, FRAMES)
@@ -123,7 +123,7 @@ def test_measured_through_the_source(vocoder: Vocoder, config: VocoderConfig, pl
 
 
 @torch.inference_mode()
-def test_measured_through_f0(vocoder: Vocoder) -> None:
+def test_measured_through_f0(vocoder: HiftVocoder) -> None:
     mel = noise(1, 80, FRAMES)
     f0 = vocoder.f0(mel)
     mel[:, :, TOUCHED] += 100.0
@@ -135,7 +135,7 @@ def test_measured_through_f0(vocoder: Vocoder) -> None:
     assert 480 * (TOUCHED - F0Predictor.reach) - 240 <= first < 480 * (TOUCHED - F0Predictor.reach) - 230
 
 
-def test_the_hold_back_covers_mel_source_and_f0(vocoder: Vocoder, config: VocoderConfig) -> None:
+def test_the_hold_back_covers_mel_source_and_f0(vocoder: HiftVocoder, config: VocoderConfig) -> None:
     field = context(config)
     last_sample = 479 + field.source_after
     assert vocoder.hold_back_frames == (last_sample + 240) // 480 + F0Predictor.reach == 20
