@@ -1,5 +1,5 @@
-"""Which parts of a voice condition each network: the modes of CosyVoice2 (compatibility
-specification section 2.4).
+"""Which parts of a voice condition each network: the modes (compatibility specifications of
+CosyVoice2, section 2.4, and CosyVoice3, section 2.2).
 
 | input                                  | zero_shot  | cross_lingual | instruct    | sft     |
 |----------------------------------------|------------|---------------|-------------|---------|
@@ -9,6 +9,9 @@ specification section 2.4).
 | decoder: speech tokens and mel (of a   | prompt     | prompt        | prompt      | -       |
 | cut prompt the last ones)              |            |               |             |         |
 | decoder: speaker vector                | voice's    | voice's       | voice's     | voice's |
+
+A model that needs a system part (CosyVoice3) gets it before the transcript and before the
+instruction, which the frontend hands out with it, and alone where the table has no text.
 """
 
 import enum
@@ -62,6 +65,10 @@ class Voice:
     prompt_speech_tokens: tuple[int, ...]
     prompt_mel: bytes
     speaker_embedding: bytes
+    system_text_ids: tuple[int, ...] = ()
+    """What the model needs before a text that has neither transcript nor instruction before it;
+    empty for a model that needs nothing there.
+    """
 
     @property
     def decoder_tokens(self) -> tuple[int, ...]:
@@ -126,7 +133,8 @@ def condition(
     text = {PromptMode.ZERO_SHOT: voice.prompt_text_ids, PromptMode.INSTRUCT: instruction_ids}
     return Conditioning(
         voice=voice.id,
-        text_ids=text.get(chosen, ()),
+        # A transcript and an instruction bring the system part along.
+        text_ids=text.get(chosen, voice.system_text_ids),
         llm_prompt_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
         speech_tokens=voice.decoder_tokens if decoder_listens else (),
         mel=voice.prompt_mel if decoder_listens else b"",
