@@ -53,7 +53,7 @@ class LlmStage:
                 engines.llm = identity_from_proto(news.identity)
                 stream.accept(
                     has_text_starts=news.text_starts_follow,
-                    silent=SilentTokens(frozenset(news.silent_tokens), news.longest_silent_run)
+                    silent=SilentTokens(ids=frozenset(news.silent_tokens), longest_run=news.longest_silent_run)
                     if news.silent_tokens
                     else None,
                 )

@@ -1,6 +1,7 @@
 """Every row of the table of compatibility specification section 2.4, for every kind of voice."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,24 @@ def test_each_network_gets_what_the_mode_gives_it(
     assert condition(voice, mode, INSTRUCTION if mode is PromptMode.INSTRUCT else ()) == Conditioning(
         voice="anna", text_ids=text, llm_prompt_tokens=heard, speaker_embedding=VECTOR, **decoder
     )
+
+
+@pytest.mark.parametrize(
+    ("voice", "mode", "text"),
+    [
+        (WHOLE, PromptMode.ZERO_SHOT, TEXT),
+        (WHOLE, PromptMode.CROSS_LINGUAL, (9, 8)),
+        (WHOLE, PromptMode.INSTRUCT, INSTRUCTION),
+        (WHOLE, PromptMode.SFT, (9, 8)),
+        (VECTOR_ONLY, PromptMode.SFT, (9, 8)),
+    ],
+)
+def test_a_system_part_is_there_in_every_mode(voice: Voice, mode: PromptMode, text: tuple[int, ...]) -> None:
+    """A transcript and an instruction have it already."""
+    needing = replace(voice, system_text_ids=(9, 8))
+    ids = INSTRUCTION if mode is PromptMode.INSTRUCT else ()
+    assert condition(needing, mode, ids).text_ids == text
+    assert replace(condition(needing, mode, ids), text_ids=()) == replace(condition(voice, mode, ids), text_ids=())
 
 
 def test_not_chosen_is_by_instruction_and_voice() -> None:
