@@ -99,7 +99,9 @@ def check_model(model: Path) -> list[Finding]:
         for name in (_FOR_VOICES, generation.speech_tokenizer)
         if (wrong := _wrong(model / name, fetch)) is not None
     ]
-    return findings or [ok("model", f"{model}: {generation.title}, complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")]
+    return findings or [
+        ok("model", f"{model}: {generation.title}, complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")
+    ]
 
 
 def _wrong(path: Path, fetch: str) -> Finding | None:

@@ -3,6 +3,7 @@ replica, and that positions count what is spoken.
 """
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ CUTS = st.lists(st.integers(0, 40), max_size=6)
 
 def pieces(tokens: list[int], cuts: list[int]) -> list[list[int]]:
     places = sorted({0, len(tokens), *(min(cut, len(tokens)) for cut in cuts)})
-    return [tokens[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [tokens[start:end] for start, end in pairwise(places)]
 
 
 def stream_of(tokens: list[int], cuts: list[int], silent: SilentTokens | None = SILENT) -> TokenStream:
