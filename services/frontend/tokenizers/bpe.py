@@ -44,8 +44,8 @@ class TextTokenizer:
     """Bytes express every text."""
 
     def __init__(self, directory: ModelDirectory, generation: Generation | None = None) -> None:
-        specials = (END_OF_TEXT, *(generation or generation_of(directory)).text_marks)
         vocabulary_path, merges_path, config_path = (directory.file(name) for name in FILES)
+        specials = (END_OF_TEXT, *(generation or generation_of(directory)).text_marks)
         vocabulary = _read_vocabulary(vocabulary_path, specials)
         merges = _read_merges(merges_path)
         _check_specials(config_path, len(vocabulary))

@@ -207,10 +207,10 @@ def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer, system: SystemPa
             f"field prompt_text has no {system.generation.prompt.end_mark}, which every prompt of "
             f"{system.generation.title} has, so it is of another generation, {_of_another(system)}"
         )
-    other = next((each for each in _others(system.generation, tokenizer) if ids[: len(each.ids)] == each.ids), None)
+    other = None if system.ids else _other_in(ids, system.generation, tokenizer)
     if other is not None:
         raise ValueError(
-            f"field prompt_text begins with the system part of {other.generation.title}, so it is of that generation, "
+            f"field prompt_text begins with the system part of {other.title}, so it is of that generation, "
             f"{_of_another(system)}"
         )
     return ids
@@ -220,11 +220,13 @@ def _of_another(system: SystemPart) -> str:
     return f"and this model is of {system.generation.title}: its speech tokens mean other sounds"
 
 
-def _others(generation: Generation, tokenizer: Tokenizer) -> list[SystemPart]:
-    """The system parts of the other generations that have one, as this tokenizer writes them."""
-    if generation.prompt.required or tokenizer.id_of(END_OF_PROMPT) is None:
-        return []
-    return [SystemPart(each, tokenizer) for each in GENERATIONS if each is not generation and each.prompt.required]
+def _other_in(ids: tuple[int, ...], generation: Generation, tokenizer: Tokenizer) -> Generation | None:
+    """The other generation with whose system part, as this tokenizer writes it, the ids begin."""
+    if tokenizer.id_of(END_OF_PROMPT) not in ids:
+        return None
+    others = [each for each in GENERATIONS if each is not generation and each.prompt.required]
+    parts = [(each, SystemPart(each, tokenizer).ids) for each in others]
+    return next((each for each, part in parts if ids[: len(part)] == part), None)
 
 
 def _notes(entry: Mapping[str, Any]) -> Notes:

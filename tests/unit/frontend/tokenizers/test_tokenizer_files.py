@@ -145,6 +145,7 @@ def tokenizer() -> TextTokenizer:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     shutil.copytree(TINY / BPE_FOLDER, tmp_path / BPE_FOLDER)
+    shutil.copy(TINY / "cosyvoice2.yaml", tmp_path)
     return tmp_path
 
 
