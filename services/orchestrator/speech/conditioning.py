@@ -18,7 +18,7 @@ import enum
 from dataclasses import dataclass
 
 from cosyserve import spec
-from cosyserve.errors import FailedPrecondition
+from cosyserve.errors import FailedPrecondition, InvalidRequest
 
 
 class PromptMode(enum.Enum):
@@ -53,6 +53,8 @@ class Prompting:
     instruction: str = ""
     allowed: tuple[PromptMode, ...] = tuple(PromptMode)
     """The modes that this kind of request supports."""
+    by_token: bool = False
+    """Whether its text is spoken while it is being written."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,21 @@ def condition(
     mode: PromptMode | None = None,
     instruction_ids: tuple[int, ...] = (),
     allowed: tuple[PromptMode, ...] = tuple(PromptMode),
+    *,
+    by_token: bool = False,
 ) -> Conditioning:
     """The conditioning of `voice` in `mode`; None chooses by instruction and voice.
-    instruction_ids: of PromptMode.INSTRUCT. allowed: as in `Prompting`.
+    instruction_ids: of PromptMode.INSTRUCT. allowed, by_token: as in `Prompting`.
 
-    Raises FailedPrecondition if the voice lacks what the mode needs.
+    Raises FailedPrecondition if the voice lacks what the mode needs, and InvalidRequest for an
+    instruction before text that is spoken while it is being written, which only a model with a
+    system part keeps apart from it.
     """
+    if by_token and instruction_ids and not voice.system_text_ids:
+        raise InvalidRequest(
+            "setup.request.instruction is set; in MODE_TOKENS this model would speak it as part of the text, "
+            "MODE_SENTENCES takes one"
+        )
     chosen = mode or (PromptMode.INSTRUCT if instruction_ids else voice.modes[0])
     if chosen not in voice.modes:
         has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes if able in allowed)

@@ -48,7 +48,11 @@ class VoiceStage:
             )
             instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
         return condition(
-            voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed
+            voice.result(),
+            prompting.mode,
+            () if instruction is None else instruction.result(),
+            prompting.allowed,
+            by_token=prompting.by_token,
         )
 
     async def voice(self, name: str) -> Voice:
