@@ -48,8 +48,8 @@ DEFAULT_IN_MESSAGE = 25
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     """cosyserve.v1.LlmService on a backend. idle_seconds: how long `GenerateStream` waits for
-    text ids after its setup before it ends with DEADLINE_EXCEEDED. silent: tokens of which callers
-    are told that long runs are not spoken; None: every token is spoken.
+    text ids after its setup before it ends with DEADLINE_EXCEEDED. silent: tokens of which long
+    runs are not spoken, which callers learn; None: every token is spoken.
     """
 
     def __init__(self, backend: Backend, *, idle_seconds: float = 60.0, silent: SilentTokens | None = None) -> None:
