@@ -5,7 +5,6 @@ one line on stderr gives the reason.
 """
 
 import sys
-from pathlib import Path
 
 from cosyserve.engines.fallback import LoadedEngine, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
@@ -65,7 +64,9 @@ def loader(settings: LlmSettings) -> Load:
 
 def _silent(settings: LlmSettings) -> SilentTokens | None:
     """Of the generation that is served; the fake engine has none."""
-    return None if settings.backend == "fake" else generation_of(ModelDirectory(Path(settings.model))).silent
+    if settings.backend == "fake" or settings.model is None:
+        return None
+    return generation_of(ModelDirectory(settings.model)).silent
 
 
 def facts(settings: LlmSettings, footing: LoadedEngine[Backend]) -> ServiceFacts:
