@@ -303,7 +303,8 @@ class AnalyzeSetup(google.protobuf.message.Message):
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Pronunciations: written form (1 to 64 characters, a letter or digit among them) to a
         respelling, or to phonemes between slashes where the model reads phonemes (1 to 200
-        characters), `/ipa:.../` in the International Phonetic Alphabet. At most 200 entries. A form
+        characters), `/ipa:.../` in the International Phonetic Alphabet; where the model has marks for
+        pronunciations also ARPAbet (`/cmu:.../`) and pinyin (`/pinyin:.../`). At most 200 entries. A form
         matches whole words, the longest form wins, and a form with a capital letter is case-sensitive.
         They take precedence over the server's own pronunciations. Otherwise: INVALID_ARGUMENT.
         """
@@ -442,17 +443,26 @@ class GetVoiceResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VOICE_FIELD_NUMBER: builtins.int
+    SYSTEM_TEXT_IDS_FIELD_NUMBER: builtins.int
     @property
     def voice(self) -> cosyserve.v1.voice_pb2.Voice:
-        """The voice."""
+        """The voice. The prompt_text_ids of a model with system_text_ids begin with a system part."""
+
+    @property
+    def system_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Text token ids that belong before every text that has neither a transcript nor an instruction
+        before it: the system part of the model, ending with `<|endofprompt|>`. Empty for a model that
+        needs none.
+        """
 
     def __init__(
         self,
         *,
         voice: cosyserve.v1.voice_pb2.Voice | None = ...,
+        system_text_ids: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["system_text_ids", b"system_text_ids", "voice", b"voice"]) -> None: ...
 
 global___GetVoiceResponse = GetVoiceResponse
 
@@ -480,17 +490,23 @@ class ReadRecordingResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VOICE_FIELD_NUMBER: builtins.int
+    SYSTEM_TEXT_IDS_FIELD_NUMBER: builtins.int
     @property
     def voice(self) -> cosyserve.v1.voice_pb2.Voice:
         """The voice; its id begins with "recording-" and is derived from its content."""
+
+    @property
+    def system_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """As GetVoiceResponse.system_text_ids."""
 
     def __init__(
         self,
         *,
         voice: cosyserve.v1.voice_pb2.Voice | None = ...,
+        system_text_ids: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["system_text_ids", b"system_text_ids", "voice", b"voice"]) -> None: ...
 
 global___ReadRecordingResponse = ReadRecordingResponse
 
@@ -551,7 +567,9 @@ class ReadInstructionResponse(google.protobuf.message.Message):
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Its text token ids; the last one is `<|endofprompt|>`."""
+        """Its text token ids; the last one is `<|endofprompt|>`. For a model with system_text_ids they
+        begin with the system part.
+        """
 
     def __init__(
         self,

@@ -226,10 +226,14 @@ class SpeechTokens(google.protobuf.message.Message):
     IDENTITY_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
     TEXT_STARTS_FOLLOW_FIELD_NUMBER: builtins.int
+    SILENT_TOKENS_FIELD_NUMBER: builtins.int
+    LONGEST_SILENT_RUN_FIELD_NUMBER: builtins.int
     text_starts_follow: builtins.bool
     """On the message with the identity: the summary will have text_starts, because the model
     directory has an alignment table. Default false.
     """
+    longest_silent_run: builtins.int
+    """On the message with the identity: at least 1 where silent_tokens has ids, otherwise 0."""
     @property
     def tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Ids 0 to 6560, in order. None on a message that only reports progress."""
@@ -244,6 +248,13 @@ class SpeechTokens(google.protobuf.message.Message):
     def summary(self) -> global___GenerateSummary:
         """Set on the last message, which may carry no tokens."""
 
+    @property
+    def silent_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """On the message with the identity: ids of silence and breath. Of each run of them only the first
+        longest_silent_run tokens are to be spoken; all of them are sent, count as generated and have to
+        be replayed. Empty: every token is spoken.
+        """
+
     def __init__(
         self,
         *,
@@ -251,9 +262,11 @@ class SpeechTokens(google.protobuf.message.Message):
         identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
         summary: global___GenerateSummary | None = ...,
         text_starts_follow: builtins.bool = ...,
+        silent_tokens: collections.abc.Iterable[builtins.int] | None = ...,
+        longest_silent_run: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary", "text_starts_follow", b"text_starts_follow", "tokens", b"tokens"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["identity", b"identity", "longest_silent_run", b"longest_silent_run", "silent_tokens", b"silent_tokens", "summary", b"summary", "text_starts_follow", b"text_starts_follow", "tokens", b"tokens"]) -> None: ...
 
 global___SpeechTokens = SpeechTokens
 

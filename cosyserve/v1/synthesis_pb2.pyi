@@ -270,9 +270,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
     instruction: builtins.str
     """How to speak, in words such as "Speak slowly, as if tired." (CosyVoice2's instruct2), 1 to 500
     characters; tokenised as written, without normalisation, and not spoken. The server appends
-    `<|endofprompt|>`; any other control token is plain text. Default (empty): none. Longer,
-    without anything the model can read, or in MODE_TOKENS: INVALID_ARGUMENT. A model without
-    instructions: FAILED_PRECONDITION.
+    `<|endofprompt|>`; any other known control token is plain text. Default (empty): none. Longer,
+    without anything the model can read, with an unknown control token, or in MODE_TOKENS with a
+    model without a system part (CosyVoice2): INVALID_ARGUMENT. A model without instructions:
+    FAILED_PRECONDITION.
     """
     onset: global___Onset.ValueType
     """Whether the silence at both ends of the utterance is sent. Default ONSET_UNSPECIFIED:

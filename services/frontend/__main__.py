@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from cosyserve.errors import CosyserveError, InvalidRequest, Overloaded, SettingsError
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.rpc.server import Close, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
@@ -29,6 +30,7 @@ from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextSchedu
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.speaker_file import read_presets
+from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_notes import Notes, is_given_id
@@ -49,6 +51,7 @@ class Loaded:
     """Everything that is loaded before the first call is accepted."""
 
     analyzer: Analyzer
+    system: SystemPart
     presets: PresetVoices
     notes: dict[str, Notes]
     """Notes of the presets, by voice id."""
@@ -74,7 +77,7 @@ def read_model(settings: FrontendSettings) -> Loaded:
     dictionary = NO_DICTIONARY
     if settings.pronunciations is not None:
         try:
-            dictionary = read_dictionary(settings.pronunciations, tokenizer.is_phonemes)
+            dictionary = read_dictionary(settings.pronunciations, tokenizer.is_phonemes, tokenizer.pronunciation_marks)
         except (ValueError, InvalidRequest) as error:
             raise SettingsError(f"{PREFIX}PRONUNCIATIONS: {error}") from error
     analyzer = Analyzer(
@@ -88,6 +91,7 @@ def read_model(settings: FrontendSettings) -> Loaded:
         list(analyzer.sentences(text))
     return Loaded(
         analyzer,
+        SystemPart(generation_of(directory), tokenizer),
         presets,
         {voice.id: notes for voice, notes in noted},
         _store(directory, settings),
@@ -109,7 +113,7 @@ def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore 
     if not settings.voices_url:
         return None
     try:
-        store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
+        store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)), generation_of(directory).name)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}VOICES_URL: {error}") from error
     try:
@@ -155,14 +159,16 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
     )
     reader = None
     if loaded.prompt_reader is not None:
-        reader = RecordingReader(loaded.prompt_reader, loaded.analyzer, prompts, settings.max_voice_makings)
+        reader = RecordingReader(
+            loaded.prompt_reader, loaded.analyzer, prompts, settings.max_voice_makings, loaded.system
+        )
     log.info(
         "%d voices of the model, default %s, normalizer %s",
         len(loaded.presets.all()),
         library.default,
         settings.normalizer,
     )
-    servicer = FrontendServicer(loaded.analyzer, library, reader, scheduler, settings)
+    servicer = FrontendServicer(loaded.analyzer, library, reader, scheduler, settings, loaded.system)
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
     service.info.describe(
         ServiceFacts(

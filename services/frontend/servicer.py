@@ -34,6 +34,7 @@ from services.frontend.text.language import language_of, require_tag, traced_lan
 from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
 from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.voice_servicer import VoiceMethods
+from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice_library import VoiceLibrary
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -159,7 +160,7 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at
-    its next step.
+    its next step. system: of the model; None: it needs none.
     """
 
     def __init__(
@@ -169,8 +170,9 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         reader: RecordingReader | None,
         scheduler: TextScheduler,
         settings: FrontendSettings,
+        system: SystemPart | None = None,
     ) -> None:
-        super().__init__(library, reader, settings.recordings_cache_bytes, analyzer.tokenizer, scheduler)
+        super().__init__(library, reader, settings.recordings_cache_bytes, analyzer.tokenizer, scheduler, system)
         self._active = 0
         gauge(names.STREAMS_ACTIVE).watch(self, lambda servicer: servicer._active)
         gauge(names.STREAMS_LIMIT).watch(self, lambda _: MOST_CALLS)
@@ -182,7 +184,8 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         self._active += 1
         try:
             call.count(request.text, self._settings.max_characters)
-            async for sentence in self._sentences(parts_of(self._analyzer, request.text, call.reading), call):
+            text = request.text if self._system is None else self._system.removed_from(request.text)
+            async for sentence in self._sentences(parts_of(self._analyzer, text, call.reading), call):
                 first.made()
                 message = call.message(sentence)
                 yield pb.AnalyzeResponse(sentence=message, warnings=call.warnings(message.index))

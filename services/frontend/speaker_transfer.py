@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
-from services.frontend.voices.voice_notes import FIELD, Notes, notes_field, require_given_id
+from services.frontend.voices.voice_notes import FIELD, UNNAMED_GENERATION, Notes, notes_field, require_given_id
 from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, now
 
 _DONE = {"import": "read", "export": "written"}
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         directory = ModelDirectory(arguments.model)
-        store = VoiceStore(open_blobs(arguments.voices, voice_model(directory)))
+        store = VoiceStore(open_blobs(arguments.voices, voice_model(directory)), generation_of(directory).name)
         if arguments.direction == "import":
             names = import_file(store, directory, arguments.file, arguments.only)
         else:
@@ -75,7 +76,7 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
     if not file.exists():
         raise ModelError(f"{file}: no such file")
     tokenizer = read_tokenizer(directory)
-    pairs = read_file(file, tokenizer)
+    pairs = read_file(file, tokenizer, generation_of(directory))
     _require_known(only, [voice.id for voice, _ in pairs], str(file))
     chosen = [(voice, notes_of_voice) for voice, notes_of_voice in pairs if not only or voice.id in only]
     presets = {voice.id for voice in read_voices(directory, tokenizer)}
@@ -107,7 +108,13 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
         if stored is not None:
             origin = stored.origin
             notes = Notes(
-                origin.transcript, origin.language_code, origin.created, origin.provenance, labels, entry.owner
+                origin.transcript,
+                origin.language_code,
+                origin.created,
+                origin.provenance,
+                labels,
+                entry.owner,
+                "" if store.generation == UNNAMED_GENERATION else store.generation,
             )
             arrays = triton_entry_of(stored.voice, origin.transcript) if triton else entry_of(stored.voice)
             speakers[entry.id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}

@@ -23,6 +23,7 @@ from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.language import traced_language
 from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.tokenizers.tokenizer import Tokenizer
+from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice, cut_of, tokens_before_sound
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_notes import Labels, require_length
@@ -39,7 +40,7 @@ class VoiceMethods:
     """The methods of FrontendService for voices, recordings and instructions.
 
     reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. scheduler:
-    runs the text work.
+    runs the text work. system: of the model; None: it needs none.
     """
 
     def __init__(
@@ -49,15 +50,19 @@ class VoiceMethods:
         cache_bytes: int,
         tokenizer: Tokenizer,
         scheduler: TextScheduler,
+        system: SystemPart | None = None,
     ) -> None:
         self._library = library
         self._reader = reader
         self._recorded = None if reader is None else RecordedVoices(reader, cache_bytes)
         self._tokenizer = tokenizer
         self._scheduler = scheduler
+        self._system = system
+        self._system_ids = () if system is None else system.ids
 
     async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=_voice_message(await self._library.voice(request.id, _tenant(request))))
+        voice = await self._library.voice(request.id, _tenant(request))
+        return pb.GetVoiceResponse(voice=_voice_message(voice), system_text_ids=self._system_ids)
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
         return pb.DescribeVoiceResponse(
@@ -115,7 +120,7 @@ class VoiceMethods:
             raise FailedPrecondition(_NO_RECORDING)
         voice = await self._recorded.voice(recording)
         telemetry.record(Timing("frontend.read_recording", start, time.time_ns(), _traced(recording, voice)))
-        return pb.ReadRecordingResponse(voice=_voice_message(voice))
+        return pb.ReadRecordingResponse(voice=_voice_message(voice), system_text_ids=self._system_ids)
 
     async def ReadSpeech(self, request: pb.ReadSpeechRequest, context: Context) -> pb.ReadSpeechResponse:
         start = time.time_ns()
@@ -129,7 +134,9 @@ class VoiceMethods:
 
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()
-        ids = await self._scheduler.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
+        ids = await self._scheduler.run(
+            Caller(), partial(instruction_ids, request.instruction, self._tokenizer, self._system)
+        )
         telemetry.record(
             Timing(
                 "frontend.read_instruction",

@@ -9,6 +9,9 @@ import sys
 from cosyserve.engines.fallback import LoadedEngine, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
+from cosyserve.generations.generation import SilentTokens
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.rpc.server import Close, Load, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
@@ -47,7 +50,7 @@ def loader(settings: LlmSettings) -> Load:
             f"{settings.model}: the engine cannot speak its first sentence",
         )
         backend, ready = footing.engine, True
-        servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
+        servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds, silent=_silent(settings))
         if backend.identity.device.startswith("cpu"):
             # On a CPU the cost of speech limits admission, so it is measured before the first
             # request.
@@ -57,6 +60,13 @@ def loader(settings: LlmSettings) -> Load:
         return backend.close
 
     return load_service
+
+
+def _silent(settings: LlmSettings) -> SilentTokens | None:
+    """Of the generation that is served; the fake engine has none."""
+    if settings.backend == "fake" or settings.model is None:
+        return None
+    return generation_of(ModelDirectory(settings.model)).silent
 
 
 def facts(settings: LlmSettings, footing: LoadedEngine[Backend]) -> ServiceFacts:

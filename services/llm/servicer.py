@@ -12,6 +12,7 @@ from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.generations.generation import SilentTokens
 from cosyserve.metrics.first_result import FirstResult
 from cosyserve.rpc import deadlines
 from cosyserve.rpc.first_message import setup_of
@@ -47,11 +48,12 @@ DEFAULT_IN_MESSAGE = 25
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     """cosyserve.v1.LlmService on a backend. idle_seconds: how long `GenerateStream` waits for
-    text ids after its setup before it ends with DEADLINE_EXCEEDED.
+    text ids after its setup before it ends with DEADLINE_EXCEEDED. silent: tokens of which long
+    runs are not spoken, which callers learn; None: every token is spoken.
     """
 
-    def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
-        self._backend, self._idle_seconds = backend, idle_seconds
+    def __init__(self, backend: Backend, *, idle_seconds: float = 60.0, silent: SilentTokens | None = None) -> None:
+        self._backend, self._idle_seconds, self._silent = backend, idle_seconds, silent
         self.measured = MeasuredGeneration(backend)
 
     async def Generate(
@@ -200,6 +202,9 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(identity_to_proto(self._backend.identity))
                     message.text_starts_follow = self._backend.alignment is not None
+                    if self._silent is not None:
+                        message.silent_tokens.extend(sorted(self._silent.ids))
+                        message.longest_silent_run = self._silent.longest_run
                 if (outcome := hop.outcome) is not None:
                     message.summary.CopyFrom(
                         llm_pb2.GenerateSummary(

@@ -141,4 +141,4 @@ class SentencesAhead:
 
 def seconds_of(stream: TokenStream, speed: float) -> float:
     """How long the sound of its tokens lasts, as far as they are known."""
-    return len(stream.tokens) / spec.TOKENS_PER_SECOND / speed
+    return len(stream.spoken) / spec.TOKENS_PER_SECOND / speed

@@ -172,7 +172,7 @@ async def _write(
             # A sentence that failed a guard is generated again, and its length counts when it is
             # played.
             seconds += 0 if stream.fault else seconds_of(stream, utterance.speed_of(sentence))
-            before = len(stream.tokens)
+            before = len(stream.spoken)
         if longest_seconds is not None:
             refuse_longer(seconds, longest_seconds)
     await written.put(None)
@@ -203,7 +203,7 @@ async def _speak(
             spoken, decoded = await speaker.speak(stream, upcoming.sound)
             over.set()
             _settle(spoken, decoded, metrics)
-            before = len(spoken.tokens)
+            before = len(spoken.spoken)
             upcoming = await following
     await sound.end()
 
@@ -281,7 +281,7 @@ def _settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> N
         metrics.first_sound.flow = decoded.summary.first_flow_milliseconds
         metrics.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
     metrics.sentences += 1
-    metrics.speech_tokens += len(stream.tokens)
+    metrics.speech_tokens += len(stream.spoken)
     if stream.timing is None:
         return
     metrics.total.llm_prefill += stream.timing.prefill

@@ -54,11 +54,6 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
     if setup.request.text:
         raise InvalidRequest("setup.request.text is set; in StreamingSynthesize text comes in messages after the setup")
     by_token = setup.mode == modes.MODE_TOKENS
-    if by_token and setup.request.instruction:
-        raise InvalidRequest(
-            "setup.request.instruction is set; in MODE_TOKENS it would be spoken as part of the text, "
-            "MODE_SENTENCES takes one"
-        )
     if by_token and setup.request.max_sentence_characters:
         raise InvalidRequest(
             "setup.request.max_sentence_characters is set; MODE_TOKENS speaks a sentence before its length is known, "
@@ -75,7 +70,8 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
         delay_seconds=_in_range("setup.buffer_delay_milliseconds", delay, 50, 10_000) / 1000 if delay else None,
         idle_seconds=min(patience, longest_idle / 1000),
     )
-    return replace(_streaming(setup.request), by_token=by_token), waiting
+    utterance = _streaming(setup.request)
+    return replace(utterance, by_token=by_token, prompting=replace(utterance.prompting, by_token=by_token)), waiting
 
 
 def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cosyserve.generations.generation import SilentTokens
 from cosyserve.v1 import frontend_pb2, synthesis_pb2_grpc, voice_pb2
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer
@@ -55,9 +56,14 @@ def fake_settings(**settings: Any) -> LlmSettings:
 
 @contextlib.asynccontextmanager
 async def misbehaving(
-    llm: dict[str, Any] | FakeBackend | None = None, token2wav: dict[str, Any] | None = None, **settings: Any
+    llm: dict[str, Any] | FakeBackend | None = None,
+    token2wav: dict[str, Any] | None = None,
+    silent: SilentTokens | None = None,
+    **settings: Any,
 ) -> AsyncIterator["synthesis_pb2_grpc.SynthesisServiceAsyncStub"]:
-    """A stub of the public door. llm, token2wav: settings of the fakes, or a fake."""
+    """A stub of the public door. llm, token2wav: settings of the fakes, or a fake. silent: tokens
+    of which the speech-token model says that long runs are not spoken.
+    """
     tokens = llm if isinstance(llm, FakeBackend) else FakeBackend(fake_settings(**(llm or {})))
     sound = load_backend("fake", EngineSettings(**(token2wav or {})))
     batcher = Batcher(
@@ -66,7 +72,7 @@ async def misbehaving(
 
     servicers = {
         "frontend": PromptedFrontend(Script()),
-        "llm": LlmServicer(tokens),
+        "llm": LlmServicer(tokens, silent=silent),
         "token2wav": Token2WavServicer(sound.identity, batcher),
     }
     async with contextlib.AsyncExitStack() as exits:

@@ -69,6 +69,8 @@ class Script:
     )
     read: Callable[[Any], Any] | None = None
     """Before a recording, speech or an instruction is answered."""
+    system_text_ids: list[int] = field(default_factory=list)
+    """Of the model; empty: it needs none."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
     llm_setups: list[llm_pb2.GenerateSetup] = field(default_factory=list)
     decode_setups: list[token2wav_pb2.DecodeSetup] = field(default_factory=list)
@@ -198,7 +200,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         if request.id not in ("", "anna"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
-        return frontend_pb2.GetVoiceResponse(voice=self.script.voice)
+        return frontend_pb2.GetVoiceResponse(voice=self.script.voice, system_text_ids=self.script.system_text_ids)
 
     async def ReadRecording(
         self, request: frontend_pb2.ReadRecordingRequest, context: Any
@@ -209,7 +211,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         await self._reading(context)
         self.script.recordings.append(request.recording)
         said, tokens = request.recording.transcript.split(), list(request.recording.audio)
-        return frontend_pb2.ReadRecordingResponse(voice=prompted_voice("recording-0", list(range(len(said))), tokens))
+        voice = prompted_voice("recording-0", list(range(len(said))), tokens)
+        return frontend_pb2.ReadRecordingResponse(voice=voice, system_text_ids=self.script.system_text_ids)
 
     async def ReadSpeech(
         self, request: frontend_pb2.ReadSpeechRequest, context: Any
@@ -280,7 +283,9 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
         """Five tokens for each letter, as they come."""
         script = self.script
         with script.inside("generate_stream"):
-            replay = list((await anext(request_iterator)).setup.replay_tokens)
+            setup = (await anext(request_iterator)).setup
+            script.llm_setups.append(setup)
+            replay = list(setup.replay_tokens)
             script.replayed.append(len(replay))
             yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
             sent = 0

@@ -1,4 +1,4 @@
-"""`python -m tools.model.download DIR`: fetch the published model into DIR.
+"""`python -m tools.model.download DIR`: fetch a published model into DIR.
 
 Resumes where the last run broke off, and checks room on the disk first, and sha256 of every file:
 the one that the catalogue in models/ names, else the one recorded at the first download
@@ -16,15 +16,17 @@ from pathlib import Path
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import waiting_lock
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.reading import GENERATIONS
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
 from tools.model.fetch.object_store import ObjectStore
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
 from tools.model.fetch.wanted_files import (
-    CATALOGUE,
     RECORD,
     Repository,
     SizeAndHash,
     WantedFile,
+    catalogue_of,
     read_catalogue,
     read_record,
     write_record,
@@ -35,6 +37,7 @@ from tools.model.output.progress import Progress, in_units
 
 _ROOM = 16 << 20
 _HUBS = ("huggingface", "modelscope")
+_GENERATIONS = {generation.name: generation for generation in GENERATIONS}
 
 
 def fetch_all(
@@ -119,9 +122,12 @@ def _begun(path: Path) -> int:
 
 @command(
     "download",
-    "Fetch the published CosyVoice2-0.5B.",
+    "Fetch a published model: CosyVoice2-0.5B or Fun-CosyVoice3-0.5B.",
     {
         "target": {"type": Path, "metavar": "DIR", "help": "model directory to fill"},
+        "--generation": {
+            "choices": sorted(_GENERATIONS), "default": COSYVOICE2.name, "help": "which model (default: %(default)s)"
+        },
         "--from": {"dest": "hub", "choices": _HUBS, "default": _HUBS[0], "help": "hub (default: %(default)s)"},
         "--mirror": {
             "metavar": "DIR|URL",
@@ -138,7 +144,7 @@ def _begun(path: Path) -> int:
             "help": "tries in a row that may bring nothing (default: %(default)s)"
         },
         "--catalogue": {
-            "type": Path, "default": CATALOGUE, "metavar": "FILE", "help": "list of files (default: the bundled one)"
+            "type": Path, "metavar": "FILE", "help": "list of files (default: the bundled one of the generation)"
         },
         **JSON,
     },
@@ -146,7 +152,7 @@ def _begun(path: Path) -> int:
 def main(options: argparse.Namespace) -> int:
     if options.tries < 1:
         raise WrongUsage(f"--tries is {options.tries}, must be at least 1")
-    catalogue = read_catalogue(options.catalogue)
+    catalogue = read_catalogue(options.catalogue or catalogue_of(_GENERATIONS[options.generation]))
     wanted = [file for file in catalogue.files if file.unless is None or options.with_published_onnx]
     if options.pins is not None and not options.pins.exists():
         raise ModelError(f"{options.pins}: no such file")

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import torch
 
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
 from services.frontend.prompts.features.fbank import kaldi_fbank, speaker_features
 from services.frontend.prompts.features.mel import mel_basis, mel_spectrogram
 from services.frontend.prompts.features.resample import resample
@@ -16,14 +18,16 @@ FILE = "features.npz"
 
 def verify(directory: Path, report: Report) -> None:
     """Recompute every array of `features.npz` from its test signals and compare."""
-    compare_file(directory, FILE, report, _check)
+    highest = generation_of(ModelDirectory(directory)).mel_highest_hertz
+    compare_file(directory, FILE, report, lambda recorded: _check(recorded, highest))
 
 
-def _check(recorded: Recording) -> None:
+def _check(recorded: Recording, highest_hertz: float) -> None:
+    """highest_hertz: upper edge of the mel filters at 24 kHz."""
     wave = recorded.tensor
     recorded.compare_all({
-        "mel24k": (1e-4, lambda: mel_spectrogram(wave("wav24k"))),
-        "mel_basis_24k": (1e-7, lambda: mel_basis(torch.device("cpu"))),
+        "mel24k": (1e-4, lambda: mel_spectrogram(wave("wav24k"), highest_hertz)),
+        "mel_basis_24k": (1e-7, lambda: mel_basis(torch.device("cpu"), highest_hertz)),
         "kaldi_fbank80": (1e-3, lambda: kaldi_fbank(wave("wav16k")[0])),
         "kaldi_fbank80_meansub": (1e-3, lambda: speaker_features(wave("wav16k")[0])),
         "whisper_logmel128": (1e-4, lambda: whisper_log_mel(wave("wav16k"))),

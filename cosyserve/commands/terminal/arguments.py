@@ -121,7 +121,11 @@ def add_stack(parser: argparse.ArgumentParser) -> None:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """--model"""
     parser.add_argument(
-        "--model", type=Path, default=None, metavar="DIR", help="CosyVoice2 model directory (default: models/demo)"
+        "--model",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="model directory of CosyVoice2 or CosyVoice3 (default: models/demo)",
     )
 
 

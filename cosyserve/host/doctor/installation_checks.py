@@ -8,6 +8,7 @@ from pathlib import Path
 from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
+from cosyserve.generations.reading import GENERATIONS, generation_of
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.host.hardware import Library, Machine, parse_version
 from cosyserve.model_directory import ModelDirectory
@@ -70,7 +71,8 @@ _NEEDED = (*CHECKPOINTS, "CosyVoice-BlankEN/config.json")
 _TOKENIZER = ("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt", "CosyVoice-BlankEN/tokenizer_config.json")
 _PHONEMES = "phonemes/symbols.json"
 """Used instead of a tokenizer by models trained on phonemes, such as the bundled one."""
-_FOR_VOICES = ("campplus.onnx", "speech_tokenizer_v2.onnx")
+_FOR_VOICES = "campplus.onnx"
+"""With the speech tokenizer of the generation."""
 _POINTER = b"version https://git-lfs"
 
 
@@ -83,19 +85,23 @@ def check_model(model: Path) -> list[Finding]:
     """One finding if all is well, else one for each problem."""
     fetch = f"cosyserve model download {model}"
     try:
-        ModelDirectory(model).config()
+        generation = generation_of(ModelDirectory(model))
     except (ModelError, OSError) as error:
         fix = fetch if isinstance(error, ModelError) else f"chmod -R a+rX {model}"
         return [problem("model", str(error), "nothing can be served from it", fix)]
+    if generation is not GENERATIONS[0]:
+        fetch += f" --generation {generation.name}"
     has_tokenizer = (model / _TOKENIZER[0]).is_file() or not (model / _PHONEMES).is_file()
     needed = (*_NEEDED, *_TOKENIZER) if has_tokenizer else _NEEDED
     findings = [wrong for name in needed if (wrong := _wrong(model / name, fetch)) is not None]
     findings += [
         note("model", wrong.observed, "no voice can be made of a recording; the model's own speak", fetch)
-        for name in _FOR_VOICES
+        for name in (_FOR_VOICES, generation.speech_tokenizer)
         if (wrong := _wrong(model / name, fetch)) is not None
     ]
-    return findings or [ok("model", f"{model}: complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")]
+    return findings or [
+        ok("model", f"{model}: {generation.title}, complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")
+    ]
 
 
 def _wrong(path: Path, fetch: str) -> Finding | None:

@@ -17,7 +17,6 @@ from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, uni
 from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.text_scheduler import yield_turn
 from services.frontend.text.text_warnings import WarningLog
-from services.frontend.tokenizers import placeholders
 from services.frontend.tokenizers.tokenizer import IncrementalEncoder, Tokenizer
 
 RUN_CHARACTERS = 200
@@ -73,7 +72,9 @@ class Analyzer:
         return Reading(
             language_code,
             allow_control_tokens,
-            self._config.dictionary.with_request(pronunciations, self.tokenizer.is_phonemes),
+            self._config.dictionary.with_request(
+                pronunciations, self.tokenizer.is_phonemes, self.tokenizer.pronunciation_marks
+            ),
             joined,
             own_readings,
             most_characters,
@@ -125,10 +126,11 @@ class Analyzer:
                 ids = prepared.encode(part)
                 if ids:
                     words = self.tokenizer.spoken_words(
-                        placeholders.for_tokenizer(part, prepared.phonemes), allow_special=prepared.allow_special
+                        self.tokenizer.marks.for_tokenizer(part, prepared.phonemes),
+                        allow_special=prepared.allow_special,
                     )
                     yield Sentence(
-                        placeholders.for_reader(part, prepared.phonemes),
+                        self.tokenizer.marks.for_reader(part, prepared.phonemes),
                         tuple(ids),
                         prepared.language,
                         tuple(words),
@@ -140,7 +142,7 @@ class Analyzer:
         """A segment cut to the limits of the caller and of the model."""
         for part in cut_evenly(segment, most_characters):
             # A part that the caller's limit leaves may be nothing but marks, which is no speech.
-            if not most_characters or not is_only_marks(placeholders.for_tokenizer(part, prepared.phonemes)):
+            if not most_characters or not is_only_marks(self.tokenizer.marks.for_tokenizer(part, prepared.phonemes)):
                 yield from cut_to_limit(part, LONGEST_SENTENCE, prepared.length)
 
     def partial(self, reading: Reading, context: ReadingContext) -> IncrementalSentences:
@@ -154,7 +156,7 @@ class Analyzer:
             )
             text = prepared.text if prepared.as_is else "".join(self._run(prepared.text, prepared, before, last=last))
             prepared.note(text, dropped=False)
-            return placeholders.for_tokenizer(text, prepared.phonemes), prepared.language
+            return self.tokenizer.marks.for_tokenizer(text, prepared.phonemes), prepared.language
 
         allow_special = self._config.allow_special or reading.allow_control_tokens
         dictionary = reading.dictionary or self._config.dictionary
@@ -171,7 +173,7 @@ class Analyzer:
         """
         prepared = PreparedText(self._config, text, language_code, DEFAULT_READING, ReadingContext())
         return (
-            placeholders.for_reader(segment, prepared.phonemes)
+            self.tokenizer.marks.for_reader(segment, prepared.phonemes)
             for segment in self._segments(prepared, joined=self._split is Split.JOINED)
         )
 
@@ -182,7 +184,7 @@ class Analyzer:
         prepared = PreparedText(self._config, text, language_code, Reading(dictionary=NO_DICTIONARY), ReadingContext())
         if prepared.as_is:
             return prepared.text
-        return placeholders.for_reader("".join(self._runs(prepared.text, prepared)), prepared.phonemes)
+        return self.tokenizer.marks.for_reader("".join(self._runs(prepared.text, prepared)), prepared.phonemes)
 
     def _segments(self, prepared: PreparedText, *, joined: bool, most_characters: int = 0) -> Iterator[str]:
         if prepared.as_is or (self._config.reference and not prepared.text):
@@ -236,7 +238,7 @@ class Analyzer:
     def _speakable(self, segments: Iterator[str], prepared: PreparedText) -> Iterator[str]:
         for segment in segments:
             dropped = is_only_marks(
-                placeholders.for_tokenizer(segment, prepared.phonemes), reference=self._config.reference
+                self.tokenizer.marks.for_tokenizer(segment, prepared.phonemes), reference=self._config.reference
             )
             prepared.note(segment, dropped=dropped)
             if not dropped:

@@ -89,7 +89,7 @@ class StreamingSsml:
     """
 
     def __init__(self, analyzer: Analyzer, reading: Reading, units: Callable[[], Units], *, partial: bool) -> None:
-        self._reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes)
+        self._reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes, analyzer.tokenizer.pronunciation_marks)
         self._analyzer, self._units, self._partial = analyzer, units, partial
         self._reading = replace(reading, inserted=self._reader.inserted)
         self._language_code = reading.language_code

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cosyserve.errors import InvalidRequest
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.normalization.addresses import spoken_addresses
@@ -20,7 +21,7 @@ from services.frontend.text.language import ENGLISH, language_of
 from services.frontend.text.text_scheduler import yield_turn
 from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.tokenizers import placeholders
-from services.frontend.tokenizers.placeholders import PLACEHOLDERS, mark_of, without_controls
+from services.frontend.tokenizers.placeholders import ANY_CONTROL, END_OF_PROMPT, PLACEHOLDERS, without_controls
 from services.frontend.tokenizers.tokenizer import Tokenizer
 
 
@@ -84,7 +85,7 @@ class PreparedText:
         *,
         whole_unit: bool = True,
     ) -> None:
-        self._tokenizer, self._log = config.tokenizer, reading.log
+        self._tokenizer, self._log, marks = config.tokenizer, reading.log, config.tokenizer.marks
         self.own_readings = reading.own_readings
         self.allow_special = config.allow_special or reading.allow_control_tokens
         self.phonemes: list[str] = []
@@ -95,14 +96,14 @@ class PreparedText:
         plain = reading.inserted is None
         text = speakable(text) if plain else speakable_around(text)
         self.as_is = self.allow_special and _is_markup(text)
-        if not self.as_is:
+        if self.as_is:
+            require_known_controls("text", text, self._tokenizer)
+        else:
             if plain and self._log is not None and (tags := _SSML.findall(text)):
                 self._log.add(Kind.UNSUPPORTED_MARKUP, SSML_OUTSIDE_DOCUMENT, (name.lower() for name in tags))
-            text = (reading.dictionary or config.dictionary).apply(
-                placeholders.replace_marks(text), self._add_phonemes, context
-            )
+            text = (reading.dictionary or config.dictionary).apply(marks.replace(text), self._add_phonemes, context)
             yield_turn()
-            text = without_controls(placeholders.replace_marks(text))
+            text = without_controls(marks.replace(text))
             yield_turn()
             text = without_emoji(without_markdown(text) if plain else text)
         yield_turn()
@@ -130,7 +131,7 @@ class PreparedText:
             return
         marks = [
             mark
-            for mark in map(mark_of, "".join(PLACEHOLDERS.findall(text)))
+            for mark in map(self._tokenizer.marks.of, "".join(PLACEHOLDERS.findall(text)))
             if mark and mark not in _PAGE_MARKS and self._tokenizer.id_of(mark) is None
         ]
         if marks:
@@ -142,7 +143,9 @@ class PreparedText:
             self._log.add(Kind.UNREADABLE, message, unread)
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(placeholders.for_tokenizer(text, self.phonemes), allow_special=self.allow_special)
+        return self._tokenizer.encode(
+            self._tokenizer.marks.for_tokenizer(text, self.phonemes), allow_special=self.allow_special
+        )
 
     def length(self, text: str) -> int:
         yield_turn()
@@ -163,6 +166,17 @@ class PreparedText:
 
 def _is_markup(text: str) -> bool:
     return "<|" in text and "|>" in text
+
+
+def require_known_controls(what: str, text: str, tokenizer: Tokenizer) -> None:
+    """Raise InvalidRequest naming the first control token in `text` that the model has no token
+    for. A model without the mark of a prompt has none and leaves all of them out.
+    """
+    if tokenizer.id_of(END_OF_PROMPT) is None:
+        return
+    unknown = next((match[0] for match in ANY_CONTROL.finditer(text) if tokenizer.id_of(match[0]) is None), None)
+    if unknown is not None:
+        raise InvalidRequest(f"{what} holds {unknown}, which is no special token of this model")
 
 
 _SSML = re.compile(r"</?(say-as|phoneme|prosody|emphasis|voice|speak|lang|break|sub(?=\s+alias))\b", re.IGNORECASE)

@@ -7,7 +7,9 @@ long forms, the request's before the server's, then the case-sensitive one befor
 
 A replacement is not searched for further forms. It is either a respelling, which is read like any
 text, or, for a model that reads phonemes, phonemes between slashes: `/nˈIki/`, or as the
-International Phonetic Alphabet writes them: `/ipa:ˈnaɪki/`.
+International Phonetic Alphabet writes them: `/ipa:ˈnaɪki/`. For a model that has marks for
+pronunciations they are between slashes too: phonemes in ARPAbet (`/N AY1 K IY0/`), syllables of
+pinyin (`/nai4 ji1/`), or IPA; they become marks in the text.
 """
 
 import json
@@ -18,6 +20,7 @@ from pathlib import Path
 from cosyserve.errors import InvalidRequest
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.text.characters import speakable
+from services.frontend.tokenizers.inpainting.pronunciation import ALPHABETS, PronunciationMarks
 from services.frontend.tokenizers.phonemes.symbols import misaki_of
 
 MOST_OF_A_REQUEST = 200
@@ -27,12 +30,14 @@ LONGEST_SPOKEN = 200
 _LETTER = re.compile("[0-9A-Za-z\u00c0-\u024f\u0300-\u036f\u0370-\u0e00\u1e00-\u1fff]")
 _GAP = re.compile(r"\s+|(?=[，、：])")
 _SLASHED = re.compile(r"/(?P<ipa>ipa:)?(?P<phonemes>[^/]+)/")
+_AS_MARKS = re.compile(rf"/(?:(?P<alphabet>{'|'.join(ALPHABETS)}):)?(?P<sounds>[^/]+)/")
 
 
 class Dictionary:
     """Immutable and thread-safe. entries: written form to spoken form. is_phonemes: whether
     the model has all phonemes of a word; None for a model that reads text. most: maximum number of
-    entries. fallback: the dictionary to search where this one has no matching form.
+    entries. fallback: the dictionary to search where this one has no matching form. marks: how a
+    model that reads text takes pronunciations; None if it takes none.
 
     Raises InvalidRequest when there are too many entries, or naming an entry that is empty, too
     long or invalid.
@@ -44,10 +49,11 @@ class Dictionary:
         is_phonemes: Callable[[str], bool] | None,
         most: int,
         fallback: "Dictionary | None" = None,
+        marks: PronunciationMarks | None = None,
     ) -> None:
         if len(entries) > most:
             raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
-        own = {speakable(written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
+        own = {speakable(written): _checked(written, spoken, is_phonemes, marks) for written, spoken in entries.items()}
         self._fallback = fallback
         self._exact = {form: spoken for form, spoken in own.items() if form != form.lower()}
         self._folded = {form: spoken for form, spoken in own.items() if form == form.lower()}
@@ -58,11 +64,16 @@ class Dictionary:
             self._lengths[first] = sorted(set(lengths), reverse=True)
         self._begun = {form[: gap.start()].lower() for form in own for gap in _GAP.finditer(form)}
 
-    def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
+    def with_request(
+        self,
+        entries: Mapping[str, str],
+        is_phonemes: Callable[[str], bool] | None,
+        marks: PronunciationMarks | None = None,
+    ) -> "Dictionary":
         """A dictionary of a request's entries that falls back on this one; this one itself if there
         are no entries. Raises InvalidRequest as the constructor does.
         """
-        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, fallback=self) if entries else self
+        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, self, marks) if entries else self
 
     def apply(self, text: str, placeholder: Callable[[str], str], context: ReadingContext | None = None) -> str:
         """`text` with every written form replaced. placeholder: returns the character that
@@ -114,7 +125,9 @@ class Dictionary:
         return own or (None if self._fallback is None else self._fallback._spoken(form))
 
 
-def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Dictionary:
+def read_dictionary(
+    path: Path, is_phonemes: Callable[[str], bool] | None, marks: PronunciationMarks | None = None
+) -> Dictionary:
     """Read the server's dictionary: a JSON file with an object of written form to spoken form.
 
     Raises ValueError naming the file when it is unreadable or malformed, and InvalidRequest for an
@@ -126,10 +139,12 @@ def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Di
         raise ValueError(f"{path}: not a readable JSON file: {error}") from error
     if not isinstance(entries, dict) or not all(isinstance(spoken, str) for spoken in entries.values()):
         raise ValueError(f"{path}: expected a JSON object of written form to spoken form")
-    return Dictionary(entries, is_phonemes, MOST_OF_A_SERVER)
+    return Dictionary(entries, is_phonemes, MOST_OF_A_SERVER, marks=marks)
 
 
-def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | None) -> str:
+def _checked(
+    written: str, spoken: str, is_phonemes: Callable[[str], bool] | None, marks: PronunciationMarks | None
+) -> str:
     """`spoken` without unspeakable characters. Raises InvalidRequest for an invalid entry."""
     if not 1 <= len(written) <= LONGEST_WRITTEN or written != written.strip() or not any(c.isalnum() for c in written):
         raise InvalidRequest(
@@ -144,6 +159,8 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
             f"pronunciations[{written!r}] has {len(spoken.strip())} characters without the blanks around it, "
             f"allowed are 1 to {LONGEST_SPOKEN}"
         )
+    if marks is not None:
+        return _as_marks(written, spoken, marks)
     slashed = _SLASHED.fullmatch(spoken)
     if slashed is None:
         return spoken
@@ -159,6 +176,18 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
             f"pronunciations[{written!r}] is {spoken!r}; expected words of this model's phonemes divided by single "
             "blanks"
         )
+    return spoken
+
+
+def _as_marks(written: str, spoken: str, marks: PronunciationMarks) -> str:
+    """A pronunciation between slashes as marks, a respelling as it is."""
+    slashed = _AS_MARKS.fullmatch(spoken.strip())
+    try:
+        if slashed is not None:
+            return marks.of(slashed["alphabet"] or "", slashed["sounds"])
+        marks.require_known(spoken)
+    except ValueError as error:
+        raise InvalidRequest(f"pronunciations[{written!r}]: {error}") from error
     return spoken
 
 

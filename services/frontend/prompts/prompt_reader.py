@@ -9,6 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 from services.frontend.prompts.features import fbank, whisper_mel
@@ -17,8 +19,10 @@ from services.frontend.prompts.features.resample import resample
 from services.frontend.prompts.onnx_network import OnnxNetwork, Port
 from services.frontend.prompts.recording_checks import check_recording
 from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice_notes import UNNAMED_GENERATION
 
-SPEECH_TOKENIZER = "speech_tokenizer_v2.onnx"
+SPEECH_TOKENIZER = COSYVOICE2.speech_tokenizer
+"""Of CosyVoice2, the bundled model's generation; the directory's own is in its description."""
 SPEAKER_ENCODER = "campplus.onnx"
 _NETWORK_RATE = whisper_mel.RATE
 """Sample rate of both networks, 16 kHz."""
@@ -29,14 +33,15 @@ class PromptReader:
     thread-safe.
 
     device, threads: as in `OnnxNetwork`. Raises ModelError naming the file when one of the two is
-    missing, malformed, or has another signature. Source: compatibility specification sections 1,
-    2.5 and 2.6.
+    missing, malformed, or has another signature. Source: compatibility specifications of
+    CosyVoice2, sections 1, 2.5 and 2.6, and CosyVoice3, section 2.4.
     """
 
     def __init__(self, directory: ModelDirectory, *, device: str = "cpu", threads: int = 1) -> None:
+        self._generation = generation_of(directory)
         self._tokenizer = OnnxNetwork(
             directory,
-            SPEECH_TOKENIZER,
+            self._generation.speech_tokenizer,
             [Port("tensor(float)", (1, whisper_mel.BINS, None)), Port("tensor(int32)", (1,))],
             Port("tensor(int32)", (1, None)),
             device=device,
@@ -70,7 +75,7 @@ class PromptReader:
         wave = _checked(wave, rate)
         low = resample(wave[None], rate, _NETWORK_RATE)
         tokens = self._speech_tokens(low)
-        mel = mel_spectrogram(resample(wave[None], rate, SAMPLE_RATE))[0].T.numpy()
+        mel = mel_spectrogram(resample(wave[None], rate, SAMPLE_RATE), self._generation.mel_highest_hertz)[0].T.numpy()
         length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
         vector = self._speaker_vector(low[0])
         try:
@@ -92,7 +97,8 @@ class PromptReader:
         if len(tokens) == 0 or tokens.min() < 0 or tokens.max() >= SPEECH_VOCABULARY:
             output = f"{len(tokens)} tokens" + (f" from {tokens.min()} to {tokens.max()}" if len(tokens) else "")
             raise InternalFault(
-                f"{SPEECH_TOKENIZER} returned {output}, expected some from 0 to {SPEECH_VOCABULARY - 1}"
+                f"{self._generation.speech_tokenizer} returned {output}, "
+                f"expected some from 0 to {SPEECH_VOCABULARY - 1}"
             )
         return tuple(tokens.tolist())
 
@@ -114,7 +120,6 @@ def _bytes(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
 
 
 _FILES = (
-    SPEECH_TOKENIZER,
     SPEAKER_ENCODER,
     "CosyVoice-BlankEN/vocab.json",
     "CosyVoice-BlankEN/merges.txt",
@@ -127,8 +132,11 @@ def voice_model(directory: ModelDirectory) -> str:
     Voices of another model are meaningless arrays to this one, so each model has its own folder in
     the storage. Reads the files; half a gigabyte of published weights takes about a second.
     """
+    generation = generation_of(directory)
     digest = hashlib.sha256()
-    for name in _FILES:
+    if generation.name != UNNAMED_GENERATION:
+        digest.update(generation.name.encode())
+    for name in (generation.speech_tokenizer, *_FILES):
         path = directory.path / name
         if path.exists():
             with path.open("rb") as file:
@@ -138,4 +146,5 @@ def voice_model(directory: ModelDirectory) -> str:
 
 def has_prompt_networks(directory: ModelDirectory) -> bool:
     """Whether the directory has the two prompt networks."""
-    return all((directory.path / name).exists() for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER))
+    needed = (generation_of(directory).speech_tokenizer, SPEAKER_ENCODER)
+    return all((directory.path / name).exists() for name in needed)

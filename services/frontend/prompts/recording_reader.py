@@ -20,6 +20,7 @@ from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import Sound, trim_silence
 from services.frontend.text.language import require_tag
 from services.frontend.voices.byte_cache import ByteCache, looked_up
+from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice, cut_of, digest_of
 from services.frontend.voices.voice_notes import OF_RECORDING, REQUEST_ID, Labels, require_given_id, require_length
 from services.frontend.voices.voice_store import Origin, StoredVoice, now
@@ -86,10 +87,18 @@ class Draft:
 
 class RecordingReader:
     """Reads at most `most_at_once` recordings concurrently, for any purpose; the networks run on
-    one at a time in `worker`.
+    one at a time in `worker`. system: of the model; None: it needs none.
     """
 
-    def __init__(self, networks: PromptReader, analyzer: Analyzer, worker: Executor, most_at_once: int) -> None:
+    def __init__(
+        self,
+        networks: PromptReader,
+        analyzer: Analyzer,
+        worker: Executor,
+        most_at_once: int,
+        system: SystemPart | None = None,
+    ) -> None:
+        self._system = system
         self._networks = networks
         self._analyzer = analyzer
         self._worker = worker
@@ -141,12 +150,14 @@ class RecordingReader:
     def _transcript_ids(self, recording: PromptRecording, seconds: float) -> list[int]:
         if not recording.transcript:
             return []
-        text = self._analyzer.normalise(recording.transcript, recording.language_code)
+        system = self._system
+        written = recording.transcript if system is None else system.removed_from(recording.transcript)
+        text = self._analyzer.normalise(written, recording.language_code)
         ids = self._analyzer.tokenizer.encode(text)
         if not ids:
             raise InvalidRequest("transcript holds nothing that this model can read")
         require_plausible(text, seconds)
-        return ids
+        return ids if system is None else list(system.prefixed(tuple(ids)))
 
 
 @dataclass

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 from cosyserve.errors import InvalidRequest
+from services.frontend.tokenizers.placeholders import before_marks
 
 LEAST, MOST = 10, 20_000
 """Characters that a caller may set as the limit."""
@@ -49,7 +50,7 @@ def _nearest_cut(segment: str, even: int, limit: int) -> int:
     cut = even
     while cut > 1 and unicodedata.combining(segment[cut]):
         cut -= 1
-    return cut
+    return before_marks(segment, cut)
 
 
 def _nearest(places: Iterable[int], even: int, limit: int) -> int:

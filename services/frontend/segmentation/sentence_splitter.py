@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.text.language import CHINESE, ENGLISH
+from services.frontend.tokenizers.placeholders import before_marks
 
 MOST = 80
 ENOUGH = 60
@@ -113,8 +114,8 @@ def is_only_marks(segment: str, *, reference: bool = False) -> bool:
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
     """`segment` in parts of at most `limit` text tokens, cut after the last mark of a pause (comma,
-    dash, bracket) in the second half, else at the last blank there, else between characters. The
-    parts joined are the segment.
+    dash, bracket) in the second half, else at the last blank there, else between characters, but
+    not between marks that belong to one word. The parts joined are the segment.
 
     A segment with more than 8 characters per allowed token is cut without being measured, so that
     the work is linear in the text.
@@ -122,7 +123,8 @@ def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iter
     while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
         # A shorter text may have more tokens where words sound different before a pause.
-        cut = next((place for place in _places(segment, part) if length(segment[:place]) <= limit), part)
+        cut = next((place for place in _places(segment, part) if length(segment[:place]) <= limit), 0)
+        cut = cut or before_marks(segment, part)
         yield segment[:cut]
         segment = segment[cut:]
     yield segment

@@ -21,6 +21,7 @@ from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, S
 from services.frontend.ssml.replacements import Inserted, IsPhonemes, replacement_of, require
 from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
+from services.frontend.tokenizers.inpainting.pronunciation import PronunciationMarks
 from services.frontend.tokenizers.placeholders import inserted_placeholder
 
 MOST_BLANKS = 400
@@ -73,16 +74,16 @@ class _Open(NamedTuple):
 
 class Reader:
     """Reader of one document. speed: that of the request; is_phonemes: as
-    `replacements.IsPhonemes`. inserted: the items that the placeholders in the text represent; it
-    grows while the document is read.
+    `replacements.IsPhonemes`; marks: as in `replacements.replacement_of`. inserted: the items that
+    the placeholders in the text represent; it grows while the document is read.
 
     The methods yield events in order. They raise InvalidRequest with the problem and its position,
     after the events before it.
     """
 
-    def __init__(self, speed: float, is_phonemes: IsPhonemes) -> None:
+    def __init__(self, speed: float, is_phonemes: IsPhonemes, marks: PronunciationMarks | None = None) -> None:
         self.inserted: list[Inserted] = []
-        self._speed, self._is_phonemes = speed, is_phonemes
+        self._speed, self._is_phonemes, self._marks = speed, is_phonemes, marks
         self._events: list[Event] = []
         self._open: list[_Open] = []
         self._style = Style()
@@ -193,7 +194,7 @@ class Reader:
     def _replace(self, element: _Open) -> None:
         content, self._content = "".join(self._content or ()), None
         try:
-            replacement = replacement_of(element.name, element.attributes, content, self._is_phonemes)
+            replacement = replacement_of(element.name, element.attributes, content, self._is_phonemes, self._marks)
         except ValueError as error:
             raise InvalidRequest(f"SSML, {element.place}: {element.name}: {error}") from None
         if isinstance(replacement, Notice):

@@ -15,6 +15,7 @@ from services.frontend.ssml.say_as.values import KINDS, Value, value_of
 from services.frontend.text.characters import speakable
 from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.text_warnings import Kind
+from services.frontend.tokenizers.inpainting.pronunciation import CMU, IPA, PINYIN, PronunciationMarks
 from services.frontend.tokenizers.phonemes.symbols import misaki_of
 from services.frontend.tokenizers.placeholders import INSERTED, place_of
 
@@ -78,15 +79,30 @@ def _gap(left: str, right: str) -> str:
     return " " if left.isalnum() and right.isalnum() else ""
 
 
-def replacement_of(name: str, attributes: Mapping[str, str], content: str, is_phonemes: IsPhonemes) -> Replacement:
-    """The replacement of `content` in element `name` of elements.TEXT_ALONE. Raises ValueError with
-    the problem of an invalid element.
+_ALPHABETS = {
+    "ipa": IPA,
+    **dict.fromkeys(("cmu-arpabet", "x-arpabet", "arpabet", "cmu"), CMU),
+    **dict.fromkeys(("pinyin", "x-pinyin", "x-amazon-pinyin"), PINYIN),
+}
+"""Values of `alphabet`, for a model that has marks for pronunciations."""
+
+
+def replacement_of(
+    name: str,
+    attributes: Mapping[str, str],
+    content: str,
+    is_phonemes: IsPhonemes,
+    marks: PronunciationMarks | None = None,
+) -> Replacement:
+    """The replacement of `content` in element `name` of elements.TEXT_ALONE. marks: how a model
+    that reads text takes pronunciations; None if it takes none. Raises ValueError with the problem
+    of an invalid element.
     """
     if len(content) > LONGEST_CONTENT:
         raise ValueError(f"it holds {len(content)} characters of text, allowed are at most {LONGEST_CONTENT}")
     if name == "sub":
         return _required(attributes, "alias")
-    return _value(attributes, content) if name == "say-as" else _sound(attributes, is_phonemes)
+    return _value(attributes, content) if name == "say-as" else _sound(attributes, is_phonemes, marks)
 
 
 def require(name: str, attributes: Mapping[str, str]) -> None:
@@ -105,8 +121,13 @@ def _value(attributes: Mapping[str, str], content: str) -> Replacement:
     return value or Notice(Kind.UNSUPPORTED_MARKUP, message, (written,))
 
 
-def _sound(attributes: Mapping[str, str], is_phonemes: IsPhonemes) -> Replacement:
+def _sound(attributes: Mapping[str, str], is_phonemes: IsPhonemes, marks: PronunciationMarks | None) -> Replacement:
     ph, alphabet = _required(attributes, "ph"), attributes.get("alphabet", "ipa").strip().lower()
+    if marks is not None:
+        if alphabet in _ALPHABETS:
+            return marks.of(_ALPHABETS[alphabet], ph)
+        message = f"phoneme: the supported alphabets are {', '.join(_ALPHABETS)}; the text inside others is read"
+        return Notice(Kind.UNUSABLE_PRONUNCIATION, message, (f"{alphabet} {ph}",))
     if is_phonemes is None:
         message = "phoneme: this model reads text, so it cannot use phonemes; the text inside is read"
         return Notice(Kind.UNUSABLE_PRONUNCIATION, message, (ph,))

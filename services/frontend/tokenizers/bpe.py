@@ -1,11 +1,13 @@
 """The text tokenizer of the model directory: Qwen2's byte-level BPE followed by the special tokens
-of CosyVoice2.
+of its generation (`Generation.text_marks`).
 
-Source: compatibility specification section 2.3. The published vocabulary uses ids 151643 to 151662
-for the 20 special tokens; a smaller one places them after its own entries, in the same order.
+Source: compatibility specifications of CosyVoice2, section 2.3, and CosyVoice3, section 2.1. The
+published vocabulary has them from id 151643 on; a smaller one after its own entries, in the same
+order.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,24 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.generation import Generation
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
+from services.frontend.tokenizers.inpainting.pronunciation import PronunciationMarks
+from services.frontend.tokenizers.placeholders import END_OF_TEXT, MARKUP, Marks
 from services.frontend.tokenizers.tokenizer import FinalIds
 
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
-_QWEN_SPECIALS = CONTROLS[:3]
+_QWEN_SPECIALS = (END_OF_TEXT, "<|im_start|>", "<|im_end|>")
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
 class TextTokenizer:
-    """Text to token ids. Immutable and thread-safe.
+    """Text to token ids. Immutable and thread-safe. generation: whose special tokens it has; None:
+    that of the directory.
 
     Raises ModelError naming the file when the directory's tokenizer files are missing, malformed or
     not Qwen2's.
@@ -37,20 +43,24 @@ class TextTokenizer:
     languages = ()
     """Bytes express every text."""
 
-    def __init__(self, directory: ModelDirectory) -> None:
+    def __init__(self, directory: ModelDirectory, generation: Generation | None = None) -> None:
         vocabulary_path, merges_path, config_path = (directory.file(name) for name in FILES)
-        vocabulary = _read_vocabulary(vocabulary_path)
+        specials = (END_OF_TEXT, *(generation or generation_of(directory)).text_marks)
+        vocabulary = _read_vocabulary(vocabulary_path, specials)
         merges = _read_merges(merges_path)
         _check_specials(config_path, len(vocabulary))
-        self._plain = _build(vocabulary, merges, merges_path)
+        self._plain = _build(vocabulary, merges, merges_path, specials)
         self._plain.encode_special_tokens = True
-        self._parsing = _build(vocabulary, merges, merges_path)
+        self._parsing = _build(vocabulary, merges, merges_path, specials)
+        written = [token for token in specials if not is_control(token)]
+        self.marks = Marks(written)
+        self.pronunciation_marks = PronunciationMarks(self.marks) if set(written) - set(MARKUP) else None
 
     def __len__(self) -> int:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Ids of `text` after NFC. Sound tags such as `[breath]` are always parsed; `<|...|>`
+        """Ids of `text` after NFC. Marks such as `[breath]` are always parsed; `<|...|>`
         control tokens only with `allow_special`, otherwise they are ordinary characters.
         """
         tokenizer = self._parsing if allow_special else self._plain
@@ -92,7 +102,14 @@ class IncrementalBpe:
         return self.feed(run)
 
 
-def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_path: Path) -> Tokenizer:
+def is_control(token: str) -> bool:
+    """Whether a special token steers the model, and is parsed only when allowed."""
+    return token.startswith("<|")
+
+
+def _build(
+    vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_path: Path, specials: Sequence[str]
+) -> Tokenizer:
     try:
         tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library raises nothing more specific
@@ -107,13 +124,11 @@ def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_pat
     tokenizer.decoder = decoders.ByteLevel()
     # Only control tokens are "special" to the library: encode_special_tokens turns them into
     # ordinary characters.
-    tokenizer.add_tokens(
-        [AddedToken(token, special=token in CONTROLS, normalized=False) for token in CONTROLS + MARKUP]
-    )
+    tokenizer.add_tokens([AddedToken(token, special=is_control(token), normalized=False) for token in specials])
     return tokenizer
 
 
-def _read_vocabulary(path: Path) -> dict[str, int]:
+def _read_vocabulary(path: Path, specials: Sequence[str]) -> dict[str, int]:
     vocabulary = _read_json(path)
     if not all(isinstance(token_id, int) for token_id in vocabulary.values()):
         raise ModelError(f"{path}: expected a mapping of token to integer id")
@@ -124,7 +139,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         raise ModelError(
             f"{path}: {len(missing)} of the 256 byte symbols are missing, among them {sorted(missing)[0]!r}"
         )
-    reserved = [token for token in CONTROLS + MARKUP if token in vocabulary]
+    reserved = [token for token in specials if token in vocabulary]
     if reserved:
         raise ModelError(f"{path}: holds {reserved[0]!r}, which must come after the vocabulary")
     return vocabulary
@@ -144,7 +159,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 def _check_specials(path: Path, vocabulary_length: int) -> None:
     """Require that the config declares exactly Qwen2's three special tokens after the vocabulary,
-    so that the tokens of CosyVoice2 get their trained ids.
+    so that the tokens of the generation get their trained ids.
     """
     declared = _read_json(path).get("added_tokens_decoder")
     if not isinstance(declared, dict) or not all(isinstance(entry, dict) for entry in declared.values()):

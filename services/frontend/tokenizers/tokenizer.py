@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from services.frontend.tokenizers.inpainting.pronunciation import PronunciationMarks
+from services.frontend.tokenizers.placeholders import Marks
+
 
 class FinalIds(NamedTuple):
     """Ids that no later text changes. words: those of the ids, as in `Tokenizer.spoken_words`, with
@@ -44,6 +47,16 @@ class Tokenizer(Protocol):
     def is_phonemes(self) -> Callable[[str], bool] | None:
         """Returns whether a word consists of phonemes that may be given between
         `placeholders.BEGIN` and `placeholders.END`; None for a tokenizer of written text.
+        """
+
+    @property
+    def marks(self) -> Marks:
+        """The special tokens that are parsed in every text, or left out of it."""
+
+    @property
+    def pronunciation_marks(self) -> PronunciationMarks | None:
+        """How pronunciations are written into a text as marks; None where there are no marks for
+        them.
         """
 
     def incremental_encoder(self, *, allow_special: bool = False) -> IncrementalEncoder:

@@ -1,10 +1,14 @@
 """`spk2info.pt`: the preset voices of a model directory.
 
-Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone
-(`embedding`), the zero-shot dictionary (`prompt_text`, `llm_prompt_speech_token`,
-`flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
-(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). An entry of each layout may
-also hold notes on the voice (`services.frontend.voices.voice_notes`).
+Source: compatibility specifications of CosyVoice2, section 2.7, and CosyVoice3, section 2.2. Three
+layouts are read: a speaker vector alone (`embedding`), the zero-shot dictionary (`prompt_text`,
+`llm_prompt_speech_token`, `flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and
+the Triton runtime's (`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). An
+entry of each layout may also hold notes on the voice (`services.frontend.voices.voice_notes`).
+
+The speech tokens of a voice mean other sounds in another generation, so a file of another one is
+refused: it is known by the notes, and by the system part, which the text of every prompt of
+CosyVoice3 begins with.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +21,16 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation
+from cosyserve.generations.reading import GENERATIONS, generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from services.frontend.tokenizers.placeholders import END_OF_PROMPT
 from services.frontend.tokenizers.tokenizer import Tokenizer
+from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice, cut_of
-from services.frontend.voices.voice_notes import Notes, noted_text_ids, notes_of
+from services.frontend.voices.voice_notes import FIELD, UNNAMED_GENERATION, Notes, noted_text_ids, notes_of
 
 FILE = "spk2info.pt"
 _SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token")
@@ -43,11 +52,14 @@ def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
 def read_presets(directory: ModelDirectory, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
     """As `read_voices`, each voice with its notes."""
     path = directory.path / FILE
-    return read_file(path, tokenizer) if path.exists() else []
+    return read_file(path, tokenizer, generation_of(directory)) if path.exists() else []
 
 
-def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
-    """The voices of one file, ordered by id, each with its notes. Raises as `read_voices` does."""
+def read_file(path: Path, tokenizer: Tokenizer, generation: Generation) -> list[tuple[Voice, Notes]]:
+    """The voices of one file, ordered by id, each with its notes. generation: of the model that is
+    to speak them. Raises as `read_voices` does.
+    """
+    system = SystemPart(generation, tokenizer)
     with path.open("rb") as file:
         begin = file.read(4)
     if begin in _RECORDINGS or begin[:3] == b"ID3":
@@ -67,7 +79,7 @@ def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
         if not isinstance(name, str) or not isinstance(entry, dict):
             raise ModelError(f"{path}: entry {name!r} is not a voice id with a mapping of fields")
         try:
-            voices.append((voice_of(name, entry, tokenizer), _notes(entry)))
+            voices.append((voice_of(name, entry, tokenizer, system), _notes(entry)))
         except ValueError as error:
             raise ModelError(f"{path}: voice {name!r}: {error}") from error
     return sorted(voices, key=lambda pair: pair[0].id)
@@ -131,11 +143,16 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
     }
 
 
-def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
+def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer, system: SystemPart | None = None) -> Voice:
     """Convert an entry to a voice, its prompt trimmed to two mel frames per token; the decoder's
-    part may begin later than the speech-token model's (`services.frontend.voices.voice`).
-    Raises ValueError naming the field.
+    part may begin later than the speech-token model's (`services.frontend.voices.voice`). system:
+    of the model that is to speak it; None: one of CosyVoice2. Raises ValueError naming the field,
+    or the generation that the entry belongs to.
     """
+    system = system or SystemPart(COSYVOICE2, tokenizer)
+    made_for = notes_of(entry).generation if FIELD in entry else system.generation.name
+    if (made_for or UNNAMED_GENERATION) != system.generation.name:
+        raise ValueError(f"it was made with a model of {made_for or UNNAMED_GENERATION}, {_of_another(system)}")
     vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
     speech = [field for field in _SPEECH if field in entry]
     if not speech:
@@ -144,7 +161,7 @@ def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice
     if not tokens:
         raise ValueError(f"field {speech[0]} and its mel hold less than one token of prompt")
     tokens = _whole_prompt(entry, speech, tokens)
-    return Voice(name, _transcript(entry, tokenizer), tokens, _bytes(mel), _bytes(vector))
+    return Voice(name, _transcript(entry, tokenizer, system), tokens, _bytes(mel), _bytes(vector))
 
 
 def _prompt(entry: Mapping[str, Any], field: str) -> tuple[tuple[int, ...], Tensor]:
@@ -175,16 +192,41 @@ def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tupl
     return whole
 
 
-def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:
+def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer, system: SystemPart) -> tuple[int, ...]:
     written = entry.get("prompt_text")
     known = noted_text_ids(entry, written) if isinstance(written, str) else written
     if known is None and isinstance(written, str):
-        return tuple(tokenizer.encode(written, allow_special=True))
+        # Files of this layout have the plain transcript in every generation.
+        return system.prefixed(tuple(tokenizer.encode(written, allow_special=True)))
     ids = _ids({"prompt_text": known}, "prompt_text")
     over = [token for token in ids if not 0 <= token < len(tokenizer)]
     if over:
         raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {len(tokenizer) - 1}")
+    if ids and system.ids and not system.is_in(ids):
+        raise ValueError(
+            f"field prompt_text has no {system.generation.prompt.end_mark}, which every prompt of "
+            f"{system.generation.title} has, so it is of another generation, {_of_another(system)}"
+        )
+    other = None if system.ids else _other_in(ids, system.generation, tokenizer)
+    if other is not None:
+        raise ValueError(
+            f"field prompt_text begins with the system part of {other.title}, so it is of that generation, "
+            f"{_of_another(system)}"
+        )
     return ids
+
+
+def _of_another(system: SystemPart) -> str:
+    return f"and this model is of {system.generation.title}: its speech tokens mean other sounds"
+
+
+def _other_in(ids: tuple[int, ...], generation: Generation, tokenizer: Tokenizer) -> Generation | None:
+    """The other generation with whose system part, as this tokenizer writes it, the ids begin."""
+    if tokenizer.id_of(END_OF_PROMPT) not in ids:
+        return None
+    others = [each for each in GENERATIONS if each is not generation and each.prompt.required]
+    parts = [(each, SystemPart(each, tokenizer).ids) for each in others]
+    return next((each for each, part in parts if ids[: len(part)] == part), None)
 
 
 def _notes(entry: Mapping[str, Any]) -> Notes:

@@ -3,9 +3,9 @@
 Callers choose the id and the labels. The notes are one additional field of an entry of
 `spk2info.pt`. The layouts of the original programs have no place for them, and those programs
 ignore unknown fields. The field is `cosyserve`: a mapping of texts (`transcript`, `language_code`,
-`created`, `provenance`, `display_name`, `description`, and `owner` where it has one), `labels`,
-itself a mapping of texts, and `prompt_text_ids`, an int32 tensor, since encoding the written
-transcript need not give the ids that were stored.
+`created`, `provenance`, `display_name`, `description`, and where it has one `owner` and
+`generation`), `labels`, itself a mapping of texts, and `prompt_text_ids`, an int32 tensor, since
+encoding the written transcript need not give the ids that were stored.
 """
 
 import json
@@ -108,6 +108,10 @@ def require_length(name: str, text: str, most: int) -> None:
 
 
 FIELD = "cosyserve"
+UNNAMED_GENERATION = "cosyvoice2"
+"""Generation of the model of a voice that names none: earlier releases knew no other."""
+_UNLESS_EMPTY = ("owner", "generation")
+"""Releases before these read the other texts."""
 _TEXTS = {
     "transcript": 1000,
     "language_code": 64,
@@ -116,6 +120,7 @@ _TEXTS = {
     "display_name": 128,
     "description": 1000,
     "owner": 128,
+    "generation": 64,
 }
 """Maximum number of characters of each text."""
 
@@ -141,6 +146,8 @@ class Notes(Background):
     labels: Labels = field(default_factory=Labels)
     owner: str = ""
     """Tenant whose voice it is; empty: everyone's."""
+    generation: str = ""
+    """Name of the generation whose model made the voice; empty: `UNNAMED_GENERATION`."""
 
     def imported(self, created: str, provenance: str) -> "Notes":
         """These notes, with the given values where they lack a creation time; notes with one are
@@ -152,8 +159,9 @@ class Notes(Background):
 def notes_field(notes: Notes, prompt_text_ids: tuple[int, ...] = ()) -> dict[str, Any]:
     """The value of the field: plain texts and, where known, the ids of the transcript."""
     texts = {name: getattr(notes.labels if name in ("display_name", "description") else notes, name) for name in _TEXTS}
-    if not texts["owner"]:
-        del texts["owner"]  # releases before owners read the others
+    for name in _UNLESS_EMPTY:
+        if not texts[name]:
+            del texts[name]
     ids = {"prompt_text_ids": torch.tensor(prompt_text_ids, dtype=torch.int32)} if prompt_text_ids else {}
     return texts | {"labels": dict(notes.labels.labels)} | ids
 

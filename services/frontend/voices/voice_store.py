@@ -20,11 +20,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from cosyserve.errors import AlreadyExists, InternalFault, NotFound
+from cosyserve.errors import AlreadyExists, FailedPrecondition, InternalFault, NotFound
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.frontend.voices.blobs import TEMPORARY, BlobExists, Blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_notes import Background, Labels
+from services.frontend.voices.voice_notes import UNNAMED_GENERATION, Background, Labels
 
 _FORMAT = "cosyserve voice 1"
 
@@ -57,9 +57,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def to_bytes(stored: StoredVoice) -> bytes:
+def to_bytes(stored: StoredVoice, generation: str = UNNAMED_GENERATION) -> bytes:
     """The content of a file. It is different on every call: two creators of the same voice never
-    share a file, so neither deletes the other's.
+    share a file, so neither deletes the other's. generation: name of that of the model that made
+    the voice.
     """
     voice = stored.voice
     arrays = {
@@ -68,7 +69,9 @@ def to_bytes(stored: StoredVoice) -> bytes:
         "prompt_mel": np.frombuffer(voice.prompt_mel, "<f4").reshape(-1, MEL_BINS),
         "speaker_embedding": np.frombuffer(voice.speaker_embedding, "<f4").reshape(SPEAKER_DIMENSION),
     }
-    return save(arrays, {"format": _FORMAT, "serial": secrets.token_hex(16), "id": voice.id, **asdict(stored.origin)})
+    named = {} if generation == UNNAMED_GENERATION else {"generation": generation}
+    header = {"format": _FORMAT, "serial": secrets.token_hex(16), "id": voice.id, **asdict(stored.origin), **named}
+    return save(arrays, header)
 
 
 def file_hash(data: bytes) -> str:
@@ -76,8 +79,10 @@ def file_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def from_bytes(data: bytes) -> StoredVoice:
-    """The voice of a file's content. Raises ValueError naming what is invalid."""
+def from_bytes(data: bytes, generation: str = UNNAMED_GENERATION) -> StoredVoice:
+    """The voice of a file's content. Raises ValueError naming what is invalid, and
+    FailedPrecondition for a voice of another generation than that of this name.
+    """
     try:
         arrays = load(data)
         # The reader of safetensors returns only the arrays; the header is eight bytes of length,
@@ -88,6 +93,12 @@ def from_bytes(data: bytes) -> StoredVoice:
     metadata: dict[str, str] = header.get("__metadata__", {})
     if metadata.get("format") != _FORMAT:
         raise ValueError(f"format is {metadata.get('format')!r}, expected {_FORMAT!r}")
+    made_for = metadata.get("generation", UNNAMED_GENERATION)
+    if made_for != generation:
+        raise FailedPrecondition(
+            f"the voice {metadata.get('id', '')!r} was made with a model of {made_for}; this one is of {generation}, "
+            "to which its speech tokens mean other sounds: make it again of its recording"
+        )
     try:
         voice = Voice(
             metadata["id"],
@@ -131,11 +142,13 @@ class Entry:
 
 class VoiceStore:
     """All calls block on the storage; usable from any thread of any process. Methods raise
-    Overloaded when the storage fails, InternalFault when its data is invalid.
+    Overloaded when the storage fails, InternalFault when its data is invalid. generation: name of
+    that of the model whose voices these are.
     """
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, generation: str = UNNAMED_GENERATION) -> None:
         self._blobs = blobs
+        self.generation = generation
 
     def ids(self) -> list[str]:
         """The ids of all voices, in order."""
@@ -154,7 +167,9 @@ class VoiceStore:
         return [(entry, _read_labels(labels.get(f"labels/{entry.file}"), entry.id)) for entry in entries]
 
     def content(self, entry: Entry) -> StoredVoice | None:
-        """The voice of an entry; None when it was deleted since `entry` was read."""
+        """The voice of an entry; None when it was deleted since `entry` was read. Raises
+        FailedPrecondition for a voice of another generation.
+        """
         data = self._blobs.read(f"content/{entry.file}")
         if data is None:
             if self.entry(entry.id) == entry:
@@ -163,7 +178,7 @@ class VoiceStore:
         if file_hash(data) != entry.file:
             raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged")
         try:
-            return from_bytes(data)
+            return from_bytes(data, self.generation)
         except ValueError as error:
             raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged: {error}") from error
 
@@ -172,7 +187,7 @@ class VoiceStore:
         its id is taken, unless by the same request of the same owner.
         """
         voice, origin = stored.voice, stored.origin
-        data = to_bytes(stored)
+        data = to_bytes(stored, self.generation)
         entry = Entry(
             voice.id,
             file_hash(data),

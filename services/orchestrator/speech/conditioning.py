@@ -1,5 +1,5 @@
-"""Which parts of a voice condition each network: the modes of CosyVoice2 (compatibility
-specification section 2.4).
+"""Which parts of a voice condition each network: the modes (compatibility specifications of
+CosyVoice2, section 2.4, and CosyVoice3, section 2.2).
 
 | input                                  | zero_shot  | cross_lingual | instruct    | sft     |
 |----------------------------------------|------------|---------------|-------------|---------|
@@ -9,13 +9,16 @@ specification section 2.4).
 | decoder: speech tokens and mel (of a   | prompt     | prompt        | prompt      | -       |
 | cut prompt the last ones)              |            |               |             |         |
 | decoder: speaker vector                | voice's    | voice's       | voice's     | voice's |
+
+A model that needs a system part (CosyVoice3) gets it before the transcript and before the
+instruction, which the frontend hands out with it, and alone where the table has no text.
 """
 
 import enum
 from dataclasses import dataclass
 
 from cosyserve import spec
-from cosyserve.errors import FailedPrecondition
+from cosyserve.errors import FailedPrecondition, InvalidRequest
 
 
 class PromptMode(enum.Enum):
@@ -50,6 +53,8 @@ class Prompting:
     instruction: str = ""
     allowed: tuple[PromptMode, ...] = tuple(PromptMode)
     """The modes that this kind of request supports."""
+    by_token: bool = False
+    """Whether its text is spoken while it is being written."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ class Voice:
     prompt_speech_tokens: tuple[int, ...]
     prompt_mel: bytes
     speaker_embedding: bytes
+    system_text_ids: tuple[int, ...] = ()
+    """What the model needs before a text that has neither transcript nor instruction before it;
+    empty for a model that needs nothing there.
+    """
 
     @property
     def decoder_tokens(self) -> tuple[int, ...]:
@@ -109,12 +118,21 @@ def condition(
     mode: PromptMode | None = None,
     instruction_ids: tuple[int, ...] = (),
     allowed: tuple[PromptMode, ...] = tuple(PromptMode),
+    *,
+    by_token: bool = False,
 ) -> Conditioning:
     """The conditioning of `voice` in `mode`; None chooses by instruction and voice.
-    instruction_ids: of PromptMode.INSTRUCT. allowed: as in `Prompting`.
+    instruction_ids: of PromptMode.INSTRUCT. allowed, by_token: as in `Prompting`.
 
-    Raises FailedPrecondition if the voice lacks what the mode needs.
+    Raises FailedPrecondition if the voice lacks what the mode needs, and InvalidRequest for an
+    instruction before text that is spoken while it is being written, which only a model with a
+    system part keeps apart from it.
     """
+    if by_token and instruction_ids and not voice.system_text_ids:
+        raise InvalidRequest(
+            "setup.request.instruction is set; in MODE_TOKENS this model would speak it as part of the text, "
+            "MODE_SENTENCES takes one"
+        )
     chosen = mode or (PromptMode.INSTRUCT if instruction_ids else voice.modes[0])
     if chosen not in voice.modes:
         has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes if able in allowed)
@@ -126,7 +144,8 @@ def condition(
     text = {PromptMode.ZERO_SHOT: voice.prompt_text_ids, PromptMode.INSTRUCT: instruction_ids}
     return Conditioning(
         voice=voice.id,
-        text_ids=text.get(chosen, ()),
+        # A transcript and an instruction bring the system part along.
+        text_ids=text.get(chosen, voice.system_text_ids),
         llm_prompt_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
         speech_tokens=voice.decoder_tokens if decoder_listens else (),
         mel=voice.prompt_mel if decoder_listens else b"",

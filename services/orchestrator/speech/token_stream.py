@@ -1,12 +1,14 @@
 """The speech tokens of one sentence while they are generated: one task writes them, another reads
-them, and reads them again after a failure.
+those that are spoken, and reads them again after a failure.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from cosyserve.errors import SpeechFault
+from cosyserve.generations.generation import SilentTokens
 from cosyserve.tasks import Changes
+from services.orchestrator.speech.silent_runs import SilentRuns
 from services.orchestrator.speech.utterance import Sentence
 
 
@@ -36,6 +38,8 @@ class TokenStream:
         self.fault: SpeechFault | None = None
         """Set if the sentence must not be spoken."""
         self.tokens: list[int] = []
+        """All that the LLM generated: another replica of it continues after these."""
+        self._silent_runs = SilentRuns()
         self.has_text_starts: bool | None = None
         """Whether `timing` will have text_starts; None while that is unknown."""
         self.timing: GenerationTiming | None = None
@@ -48,10 +52,23 @@ class TokenStream:
         if tokens:
             self.on_tokens()
         self.tokens.extend(tokens)
+        self._silent_runs.extend(tokens)
         self._changes.notify()
 
-    def accept(self, *, has_text_starts: bool) -> None:
-        """Generation has begun."""
+    @property
+    def spoken(self) -> Sequence[int]:
+        """The tokens that the decoder gets: all but the rest of long silences."""
+        return self._silent_runs.spoken
+
+    def spoken_before(self, place: int) -> int:
+        """How many of the first `place` tokens are spoken: the position among the spoken ones."""
+        return self._silent_runs.spoken_before(place)
+
+    def accept(self, *, has_text_starts: bool, silent: SilentTokens | None = None) -> None:
+        """Generation has begun. silent: the tokens of which long runs are not spoken; another
+        replica that continues the sentence names the same.
+        """
+        self._silent_runs.silent = silent
         self.has_text_starts = has_text_starts
         self._changes.notify()
 
@@ -81,16 +98,16 @@ class TokenStream:
         await self._changes.wait_for(lambda: self._over)
 
     async def read(self) -> AsyncIterator[list[int]]:
-        """All tokens from the first one, in pieces as they become available. Raises the fault of
-        the sentence.
+        """All tokens that are spoken, from the first one, in pieces as they become available.
+        Raises the fault of the sentence.
         """
         position = 0
         while True:
             if self.fault is not None:
                 raise self.fault
-            if position < len(self.tokens):
-                piece = self.tokens[position:]
-                position = len(self.tokens)
+            if position < len(self.spoken):
+                piece = list(self.spoken[position:])
+                position += len(piece)
                 yield piece
             elif self.timing is not None:
                 return

@@ -37,7 +37,7 @@ def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[Wor
         return []
 
     def seconds(place: int) -> float:
-        token = borders[min(place, sentence.length)]
+        token = stream.spoken_before(borders[min(place, sentence.length)])
         return first_sample / spec.SAMPLE_RATE + token / spec.TOKENS_PER_SECOND / speed
 
     return [

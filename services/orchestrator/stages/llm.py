@@ -9,6 +9,7 @@ from typing import cast
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
+from cosyserve.generations.generation import SilentTokens
 from cosyserve.rpc.calls import messages
 from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
@@ -50,7 +51,12 @@ class LlmStage:
             if news.HasField("identity"):
                 setup.expected_identity.CopyFrom(news.identity)
                 engines.llm = identity_from_proto(news.identity)
-                stream.accept(has_text_starts=news.text_starts_follow)
+                stream.accept(
+                    has_text_starts=news.text_starts_follow,
+                    silent=SilentTokens(ids=frozenset(news.silent_tokens), longest_run=news.longest_silent_run)
+                    if news.silent_tokens
+                    else None,
+                )
             if news.tokens:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)

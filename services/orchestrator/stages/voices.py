@@ -48,20 +48,24 @@ class VoiceStage:
             )
             instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
         return condition(
-            voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed
+            voice.result(),
+            prompting.mode,
+            () if instruction is None else instruction.result(),
+            prompting.allowed,
+            by_token=prompting.by_token,
         )
 
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound if there is none."""
         request = pb.GetVoiceRequest(id=name, tenant=current_call().caller.scope)
-        return _voice((await self._ask(lambda stub: stub.GetVoice, request, hedged="GetVoice")).voice)
+        return _voice(await self._ask(lambda stub: stub.GetVoice, request, hedged="GetVoice"))
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
         analyze another recording now.
         """
         request = pb.ReadRecordingRequest(recording=voice_pb2.PromptRecording(**vars(recording)))
-        return _voice((await self._ask(lambda stub: stub.ReadRecording, request, self.reading)).voice)
+        return _voice(await self._ask(lambda stub: stub.ReadRecording, request, self.reading))
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition if the model supports none."""
@@ -162,7 +166,8 @@ class VoiceStage:
         return answers[0]
 
 
-def _voice(message: voice_pb2.Voice) -> Voice:
+def _voice(response: pb.GetVoiceResponse | pb.ReadRecordingResponse) -> Voice:
+    message = response.voice
     return Voice(
         id=message.id,
         content_hash=message.content_hash,
@@ -170,4 +175,5 @@ def _voice(message: voice_pb2.Voice) -> Voice:
         prompt_speech_tokens=tuple(message.prompt_speech_tokens),
         prompt_mel=message.prompt_mel,
         speaker_embedding=message.speaker_embedding,
+        system_text_ids=tuple(response.system_text_ids),
     )

@@ -21,7 +21,7 @@ PROMPT = {"prompt_text_ids": range(10, 19), "prompt_speech_tokens": range(40, 60
 
 
 @contextlib.asynccontextmanager
-async def served(by: Backend, first_message_seconds: float = 30.0, **options: float) -> AsyncIterator[Any]:
+async def served(by: Backend, first_message_seconds: float = 30.0, **options: Any) -> AsyncIterator[Any]:
     """The servicer, with its options, on a backend that the test holds. first_message_seconds: of
     the server.
     """

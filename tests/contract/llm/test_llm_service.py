@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.errors import DeadlineExceeded, Repeated
+from cosyserve.generations.generation import SilentTokens
 from cosyserve.rpc.calls import as_error, retry_delay
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
@@ -55,6 +56,14 @@ async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) ->
     summary = last.summary
     assert (summary.tokens, summary.finish_reason in (1, 2)) == (len(joined(messages)), True)
     assert min(summary.queue_milliseconds, summary.prefill_milliseconds, summary.decode_milliseconds) >= 0
+
+
+async def test_the_first_message_names_the_tokens_of_silence() -> None:
+    silent = SilentTokens(ids=frozenset({7, 3}), longest_run=5)
+    async with served(FakeBackend(LlmSettings(listen="127.0.0.1:0", backend="fake")), silent=silent) as stub:
+        first, *others = await generate(stub)
+    assert (list(first.silent_tokens), first.longest_silent_run) == ([3, 7], 5)
+    assert not any(message.silent_tokens or message.longest_silent_run for message in others)
 
 
 async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() -> None:

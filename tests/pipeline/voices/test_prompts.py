@@ -89,6 +89,39 @@ async def test_each_mode_shows_each_network_what_it_is_to_see(
         assert running.scripts["frontend"][0].recordings == [PROMPT]
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, [1, 2]),
+        ({"prompt_mode": pb.PROMPT_MODE_CROSS_LINGUAL}, [77, 78]),
+        ({"prompt_mode": pb.PROMPT_MODE_SFT}, [77, 78]),
+        ({"instruction": "sadly"}, [5, 999]),
+        ({"prompt": PROMPT, "prompt_mode": pb.PROMPT_MODE_CROSS_LINGUAL}, [77, 78]),
+    ],
+)
+@pytest.mark.start(voice=ANNA)
+async def test_a_system_part_is_shown_where_there_is_nothing_else(
+    running: Stack, fields: dict[str, Any], text: list[int]
+) -> None:
+    running.scripts["frontend"][0].system_text_ids = [77, 78]
+    await spoken(running, seed=1, **fields)
+    assert {tuple(setup.prompt_text_ids) for setup in running.scripts["llm"][0].llm_setups} == {tuple(text)}
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_only_with_a_system_part_an_instruction_stands_before_words_that_are_being_written(
+    running: Stack,
+) -> None:
+    request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
+    setup = pb.StreamingSynthesizeSetup(request=request, mode=pb.StreamingSynthesizeSetup.MODE_TOKENS)
+    messages = [pb.StreamingSynthesizeRequest(setup=setup), pb.StreamingSynthesizeRequest(text=TEXT)]
+    status, message = await refused(conversation(running.stub.StreamingSynthesize(), messages))
+    assert (status, "in MODE_TOKENS this model would speak it" in message) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    running.scripts["frontend"][0].system_text_ids = [77, 78]
+    await conversation(running.stub.StreamingSynthesize(), messages)
+    assert {tuple(setup.prompt_text_ids) for setup in running.scripts["llm"][0].llm_setups} == {(5, 999)}
+
+
 @pytest.mark.start(voice=ANNA)
 async def test_the_unary_call_takes_them_too(running: Stack) -> None:
     answer = await unary(running, prompt=PROMPT, instruction="sadly")

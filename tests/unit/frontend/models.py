@@ -18,6 +18,8 @@ from tests.stacks.up_process import ROOT
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 """A model that reads phonemes of English, and one that reads bytes of any text."""
 MODELS = (DEMO, TINY)
+TINY3 = "tests/golden/tiny3"
+"""As TINY, of CosyVoice3."""
 
 
 @cache

@@ -17,6 +17,7 @@ import pytest
 from huggingface_hub import close_session
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.reading import GENERATIONS
 from tests.unit.model.file_server import FileServer, Handler, serving, write_catalogue
 from tests.unit.model.steps import ended
 from tools.model import download
@@ -27,6 +28,7 @@ from tools.model.fetch.wanted_files import (
     Repository,
     SizeAndHash,
     WantedFile,
+    catalogue_of,
     parse_record,
     read_catalogue,
     read_record,
@@ -404,6 +406,15 @@ def test_the_catalogue_names_what_serving_reads() -> None:
         "tokenizer_config.json",
     }
     assert catalogue.repositories["modelscope"].name == "iic/CosyVoice2-0.5B"
+
+
+def test_every_generation_has_a_catalogue_of_its_files() -> None:
+    for generation in GENERATIONS:
+        catalogue = read_catalogue(catalogue_of(generation))
+        needed = {file.path for file in catalogue.files if not file.optional}
+        assert {generation.yaml_names[0], generation.speech_tokenizer, "llm.pt", "flow.pt", "hift.pt"} <= needed
+        others = {name for each in GENERATIONS if each is not generation for name in each.yaml_names}
+        assert not others & needed
 
 
 def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: FileServer, tmp_path: Path) -> None:

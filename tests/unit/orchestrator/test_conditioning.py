@@ -1,10 +1,11 @@
 """Every row of the table of compatibility specification section 2.4, for every kind of voice."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from cosyserve.errors import FailedPrecondition
+from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.v1 import synthesis_pb2
 from services.orchestrator.speech.conditioning import Conditioning, PromptMode, Voice, condition
 
@@ -39,6 +40,32 @@ def test_each_network_gets_what_the_mode_gives_it(
     assert condition(voice, mode, INSTRUCTION if mode is PromptMode.INSTRUCT else ()) == Conditioning(
         voice="anna", text_ids=text, llm_prompt_tokens=heard, speaker_embedding=VECTOR, **decoder
     )
+
+
+@pytest.mark.parametrize(
+    ("voice", "mode", "text"),
+    [
+        (WHOLE, PromptMode.ZERO_SHOT, TEXT),
+        (WHOLE, PromptMode.CROSS_LINGUAL, (9, 8)),
+        (WHOLE, PromptMode.INSTRUCT, INSTRUCTION),
+        (WHOLE, PromptMode.SFT, (9, 8)),
+        (VECTOR_ONLY, PromptMode.SFT, (9, 8)),
+    ],
+)
+def test_a_system_part_is_there_in_every_mode(voice: Voice, mode: PromptMode, text: tuple[int, ...]) -> None:
+    """A transcript and an instruction have it already."""
+    needing = replace(voice, system_text_ids=(9, 8))
+    ids = INSTRUCTION if mode is PromptMode.INSTRUCT else ()
+    assert condition(needing, mode, ids).text_ids == text
+    assert replace(condition(needing, mode, ids), text_ids=()) == replace(condition(voice, mode, ids), text_ids=())
+
+
+def test_an_instruction_before_text_that_is_being_written() -> None:
+    with pytest.raises(InvalidRequest, match=r"setup\.request\.instruction is set; in MODE_TOKENS this model would"):
+        condition(WHOLE, None, INSTRUCTION, by_token=True)
+    needing = replace(WHOLE, system_text_ids=(9, 8))
+    assert condition(needing, None, INSTRUCTION, by_token=True) == condition(needing, None, INSTRUCTION)
+    assert condition(WHOLE, by_token=True) == condition(WHOLE)
 
 
 def test_not_chosen_is_by_instruction_and_voice() -> None:

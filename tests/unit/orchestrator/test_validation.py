@@ -165,11 +165,6 @@ def check_conversion(fields: dict[str, Any]) -> None:
         *((check_streaming, *row) for row in REFUSED),
         *((check, *row) for check in (check_streaming, check_unary, check_arriving) for row in PROMPT + INSTRUCTION),
         *((check_conversion, *row) for row in CONVERSION),
-        (
-            partial(check_arriving, mode=synthesis_pb2.StreamingSynthesizeSetup.MODE_TOKENS),
-            {"instruction": "slowly"},
-            "setup.request.instruction is set; in MODE_TOKENS",
-        ),
         *(
             (check, {"max_sentence_characters": value}, f"max_sentence_characters is {value}, allowed are 10 to 20000")
             for check in (check_streaming, check_unary, check_arriving)

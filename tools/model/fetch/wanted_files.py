@@ -12,11 +12,22 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation
 
-_NAME = Path("models") / "cosyvoice2-0.5b.toml"
-_BESIDE = Path(__file__).resolve().parents[3] / _NAME
-CATALOGUE = _BESIDE if _BESIDE.exists() else _NAME
-"""Next to the package in a checkout, in the working directory of an image."""
+_FOLDER = Path("models")
+_BESIDE = Path(__file__).resolve().parents[3] / _FOLDER
+
+
+def catalogue_of(generation: Generation) -> Path:
+    """The list of the files of a generation's published model: next to the package in a checkout,
+    in the working directory of an image.
+    """
+    name = f"{generation.name}-0.5b.toml"
+    return _BESIDE / name if (_BESIDE / name).exists() else _FOLDER / name
+
+
+CATALOGUE = catalogue_of(COSYVOICE2)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 RECORD = "download.json"
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.audio.encoding import from_pcm
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE
 from services.frontend.analysis.analyzer import Analyzer
@@ -21,6 +22,7 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.voices.speaker_file import FILE, entry_of, read_voices
+from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice
 from services.token2wav.vocoder.loading import load_vocoder
 from tools.quality.recordings.recording import Recording, Samples, Sentence
@@ -102,11 +104,11 @@ def make_voices(directory: ModelDirectory, originals: Sequence[RecordedSpeaker])
     if taken := {voice.id for voice in presets} & {original.name for original in originals}:
         raise ValueError(f"the model has a voice {', '.join(sorted(taken))} already; give the recording another name")
     analyzer = Analyzer(Normalizer(WeText()), tokenizer)
-    reader = PromptReader(directory)
+    reader, system = PromptReader(directory), SystemPart(generation_of(directory), tokenizer)
     voices = []
     for original in originals:
         prompt = original.prompt
-        ids = tokenizer.encode(analyzer.normalise(prompt.sentence.text))
+        ids = system.prefixed(tuple(tokenizer.encode(analyzer.normalise(prompt.sentence.text))))
         voices.append(reader.read(original.name, torch.from_numpy(prompt.samples), prompt.sample_rate, ids))
     return presets, voices
 

@@ -41,18 +41,20 @@ def slaney_filterbank(sample_rate: int, n_fft: int, bins: int, lowest_hertz: flo
 
 N_FFT = 1920
 HIGHEST_HERTZ = 8000.0
+"""Of CosyVoice2; other generations have another (`Generation.mel_highest_hertz`)."""
 _MARGIN = (N_FFT - SAMPLES_PER_MEL_FRAME) // 2
 
 
 @functools.cache
 @torch.inference_mode(mode=False)  # the first caller may serve; a training could not use what it made
-def mel_basis(device: torch.device) -> Tensor:
-    """float32 [80, 961]: Slaney filters from 0 to 8000 Hz at 24 kHz."""
-    return slaney_filterbank(SAMPLE_RATE, N_FFT, MEL_BINS, 0.0, HIGHEST_HERTZ).to(device)
+def mel_basis(device: torch.device, highest_hertz: float = HIGHEST_HERTZ) -> Tensor:
+    """float32 [80, 961]: Slaney filters from 0 to `highest_hertz` at 24 kHz."""
+    return slaney_filterbank(SAMPLE_RATE, N_FFT, MEL_BINS, 0.0, highest_hertz).to(device)
 
 
-def mel_spectrogram(wave: Tensor) -> Tensor:
+def mel_spectrogram(wave: Tensor, highest_hertz: float = HIGHEST_HERTZ) -> Tensor:
     """Natural-log mel magnitudes, float32 [batch, 80, samples // 480], 50 frames a second.
+    highest_hertz: upper edge of the filters.
 
     wave: float32 [batch, samples] in [-1, 1] at 24 kHz, more than 720 samples (ValueError
     otherwise). Frames are centred by reflecting 720 samples at both ends; magnitudes carry 1e-9
@@ -67,4 +69,4 @@ def mel_spectrogram(wave: Tensor) -> Tensor:
     window = torch.hann_window(N_FFT, device=wave.device)
     spectrum = torch.stft(padded, N_FFT, SAMPLES_PER_MEL_FRAME, N_FFT, window, center=False, return_complex=True)
     magnitude = torch.sqrt(spectrum.real.square() + spectrum.imag.square() + 1e-9)
-    return torch.log(torch.clamp(mel_basis(wave.device) @ magnitude, min=1e-5))
+    return torch.log(torch.clamp(mel_basis(wave.device, highest_hertz) @ magnitude, min=1e-5))

@@ -22,7 +22,7 @@ from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
 from services.frontend.tokenizers.phonemes.pronouncer import PhonemeString, Pronouncer, join_pronunciations
 from services.frontend.tokenizers.phonemes.reading import Word, end_sentence, read_words, unread
 from services.frontend.tokenizers.phonemes.symbols import START, is_pronunciation, read_symbols
-from services.frontend.tokenizers.placeholders import CONTROLS
+from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP, Marks
 from services.frontend.tokenizers.tokenizer import FinalIds
 
 WORDS_AHEAD = 2
@@ -81,6 +81,10 @@ class PhonemeTokenizer:
     """
 
     languages = ("en",)
+    marks = Marks(MARKUP)
+    """It leaves them out."""
+    pronunciation_marks = None
+    """It reads phonemes themselves."""
 
     def __init__(self, directory: ModelDirectory) -> None:
         symbols, lexicon, letters = (directory.file(name) for name in FILES)

@@ -190,6 +190,7 @@ KNOWS: list[tuple[int, Shape]] = [(TensorProto.FLOAT, ["batch", "frames", 80])]
 def folder(tmp_path: Path) -> Path:
     for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER):
         shutil.copy(DEMO / name, tmp_path / name)
+    shutil.copy(DEMO / "cosyvoice2.yaml", tmp_path)
     return tmp_path
 
 

@@ -13,7 +13,7 @@ import pytest
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
-from services.frontend.tokenizers.bpe import CONTROLS, MARKUP, TextTokenizer
+from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.tokenizers.phonemes.letter_to_sound import (
     EDGE,
     LetterModel,
@@ -27,6 +27,7 @@ from services.frontend.tokenizers.phonemes.letter_to_sound import (
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon, write_lexicon
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
+from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"
 WORDS = {"go": "ɡˈO", "close": "klˈOs", "Polish": "pˈOlɪʃ", "polish": "pˈɑlɪʃ"}
@@ -144,6 +145,7 @@ def tokenizer() -> TextTokenizer:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     shutil.copytree(TINY / BPE_FOLDER, tmp_path / BPE_FOLDER)
+    shutil.copy(TINY / "cosyvoice2.yaml", tmp_path)
     return tmp_path
 
 

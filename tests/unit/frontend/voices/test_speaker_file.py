@@ -3,6 +3,7 @@ decoder receives less of it, the speech-token model all of it, and the first hop
 """
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -41,6 +42,12 @@ def zero_shot(**changes: Any) -> dict[str, Any]:
 
 def read(path: Path, speakers: Any) -> list[Voice]:
     torch.save(speakers, path / "spk2info.pt")
+    return read_from(path)
+
+
+def read_from(path: Path) -> list[Voice]:
+    """The voices of a directory that only lacks the file that describes it."""
+    shutil.copy(TINY / "cosyvoice2.yaml", path)
     return read_voices(ModelDirectory(path), TOKENIZER)
 
 
@@ -138,12 +145,12 @@ def test_a_hostile_or_broken_pickle_is_not_run(tmp_path: Path, monkeypatch: pyte
     for content in (pickle.dumps({"v": Hostile()}), b"not a pickle", b"", whole[: len(whole) // 2]):
         (tmp_path / "spk2info.pt").write_bytes(content)
         with pytest.raises(ModelError, match=r"spk2info\.pt: not a file of plain tensors"):
-            read_voices(ModelDirectory(tmp_path), TOKENIZER)
+            read_from(tmp_path)
     assert not (tmp_path / "hostile-was-here").exists()
 
 
 def test_no_file_means_no_voices(tmp_path: Path) -> None:
-    assert read_voices(ModelDirectory(tmp_path), TOKENIZER) == []
+    assert read_from(tmp_path) == []
 
 
 def test_the_default_is_the_one_set_or_the_first() -> None:

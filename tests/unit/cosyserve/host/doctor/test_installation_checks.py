@@ -96,6 +96,10 @@ def test_the_bundled_model_and_a_published_layout_are_whole(model: Path) -> None
     tiny = check_model(ROOT / "tests" / "golden" / "tiny")
     assert {finding.state for finding in tiny} == {State.NOTE}
     assert all("no voice can be made" in finding.means for finding in tiny)
+    tiny3 = check_model(ROOT / "tests" / "golden" / "tiny3")
+    assert {finding.state for finding in tiny3} == {State.NOTE}
+    assert ["campplus.onnx" in tiny3[0].observed, "speech_tokenizer_v3.onnx" in tiny3[1].observed] == [True, True]
+    assert all("--generation cosyvoice3" in finding.fix for finding in tiny3)
 
 
 @pytest.mark.parametrize(
