@@ -31,8 +31,8 @@ FRESH = ("3d", "6h", "1d")
 
 
 @contextlib.asynccontextmanager
-async def prometheus(folder: Path, stack: ScrapedStack) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a Prometheus with our configuration, but for where it looks and how often."""
+async def observed(folder: Path, stack: ScrapedStack) -> AsyncIterator[Prometheus]:
+    """A Prometheus with our configuration, but for where it looks and how often."""
     settings = yaml.safe_load((ROOT / "observability" / "prometheus.yaml").read_text(encoding="utf-8"))
     settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     (job,) = settings["scrape_configs"]
@@ -46,32 +46,8 @@ async def prometheus(folder: Path, stack: ScrapedStack) -> AsyncIterator[httpx2.
         rules.append(folder / path.name)
         rules[-1].write_text(yaml.safe_dump(groups), encoding="utf-8")
     settings["rule_files"] = list(map(str, rules))
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    (port,) = free_ports(1)
-    process = await asyncio.create_subprocess_exec(
-        str(PROMETHEUS),
-        f"--config.file={folder / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--enable-feature=exemplar-storage",
-        "--log.level=warn",
-    )
-    try:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            await _ready(client)
-            yield client
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def _ready(client: httpx2.AsyncClient) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(httpx2.TransportError):
-                if (await client.get("/-/ready")).status_code == 200:
-                    return
-            await asyncio.sleep(0.1)
+    async with prometheus(folder, settings) as server:
+        yield server
 
 
 def needed(query: Query) -> set[str]:

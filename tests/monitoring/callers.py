@@ -1,0 +1,239 @@
+"""Callers that write down what they see: how each request ended, which limit refused it, and when
+its first byte of audio came.
+
+What is written down is what `cosyserve_requests_total` and the others have to say at the end. Each
+request is a plain call of gRPC or HTTP, without a client of ours that might ask again.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import httpx2
+from google.rpc import error_details_pb2, status_pb2
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from cosyserve.metrics.names import GATEWAY, ORCHESTRATOR
+from cosyserve.v1 import synthesis_pb2 as pb
+from cosyserve.v1 import synthesis_pb2_grpc
+from tests.stacks.key_holders import KeyHolder
+
+_STATUSES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND", 413: "RESOURCE_EXHAUSTED"}
+_STATUSES |= {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
+_LIMITS = {
+    "streams are in use": "streams",
+    "requests a minute are used": "rate",
+    "characters a minute are used": "characters",
+    "requests at once": "concurrency",
+    "WebSockets are being served": "connections",
+    "the body is larger": "body",
+    "whole files hold": "memory",
+}
+"""What a caller reads, and the limit that it means."""
+
+
+@dataclass
+class Seen:
+    """By service; the orchestrator's requests include those that the gateway passed on."""
+
+    requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By service, method and status."""
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By service and limit."""
+    first_bytes: defaultdict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds, by service and method."""
+
+    def ended(self, service: str, method: str, status: str, said: str = "") -> None:
+        """said: the message of a failure."""
+        self.requests[service, method, status] += 1
+        if limit := next((limit for words, limit in _LIMITS.items() if words in said), ""):
+            self.refusals[service, limit] += 1
+        else:
+            assert status != "RESOURCE_EXHAUSTED", said
+
+
+class GrpcCaller:
+    """Calls the orchestrator. first: seconds of arrival of the first audio go into `seen`."""
+
+    def __init__(self, channel: grpc.aio.Channel, seen: Seen) -> None:
+        self._channel, self._seen = channel, seen
+        self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+
+    async def synthesize(
+        self, key: KeyHolder | None, text: str, *, voice: str = "", timeout: float | None = None, hang_up: bool = False
+    ) -> str:
+        """The status. hang_up: at the first audio."""
+        request = pb.SynthesizeRequest(text=text, voice=voice)
+        call = self._stub.Synthesize(request, metadata=_metadata(key), timeout=timeout)
+        return await self._read("Synthesize", call, hang_up=hang_up)
+
+    async def streaming(self, key: KeyHolder, *texts: str) -> str:
+        """Text in pieces."""
+        call = self._stub.StreamingSynthesize(metadata=_metadata(key))
+        try:
+            await call.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
+            await call.initial_metadata()
+            for text in texts:
+                await call.write(pb.StreamingSynthesizeRequest(text=text))
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass  # reading raises the reason
+        return await self._read("StreamingSynthesize", call)
+
+    async def unary(self, key: KeyHolder | None, text: str) -> str:
+        request = pb.SynthesizeUnaryRequest(text=text)
+        return await self._awaited("SynthesizeUnary", self._stub.SynthesizeUnary(request, metadata=_metadata(key)))
+
+    async def get_voice(self, key: KeyHolder, voice: str) -> str:
+        request = pb.SynthesisServiceGetVoiceRequest(id=voice)
+        return await self._awaited("GetVoice", self._stub.GetVoice(request, metadata=_metadata(key)))
+
+    async def no_method(self, key: KeyHolder) -> str:
+        """A method that there is not."""
+        call = self._channel.unary_unary("/cosyserve.v1.SynthesisService/Sing")
+        return await self._awaited("other", call(b"", metadata=_metadata(key)))
+
+    async def _read(self, method: str, call: Any, *, hang_up: bool = False) -> str:
+        begun, heard = time.monotonic(), False
+        status, said = "OK", ""
+        try:
+            async for reply in call:
+                if reply.audio and not heard:
+                    heard = True
+                    self._seen.first_bytes[ORCHESTRATOR, method].append(time.monotonic() - begun)
+                if heard and hang_up:
+                    call.cancel()
+                    status = "CANCELLED"
+                    break
+        except grpc.aio.AioRpcError as error:
+            status, said = error.code().name, _said(error)
+        except asyncio.CancelledError:
+            # Of a held stream that is over.
+            call.cancel()
+            self._seen.ended(ORCHESTRATOR, method, "CANCELLED")
+            raise
+        self._seen.ended(ORCHESTRATOR, method, status, said)
+        return status
+
+    async def _awaited(self, method: str, call: Any) -> str:
+        begun, status, said = time.monotonic(), "OK", ""
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            status, said = error.code().name, _said(error)
+        if status == "OK" and method == "SynthesizeUnary":
+            self._seen.first_bytes[ORCHESTRATOR, method].append(time.monotonic() - begun)
+        self._seen.ended(ORCHESTRATOR, method, status, said)
+        return status
+
+
+class HttpCaller:
+    """Calls the gateway."""
+
+    def __init__(self, http: httpx2.AsyncClient, address: str, seen: Seen) -> None:
+        self._http, self._address, self._seen = http, address, seen
+
+    async def openai(
+        self, key: KeyHolder | None, text: str, *, form: str = "pcm", hang_up: bool = False, passed_on: str = "Synthesize"
+    ) -> str:
+        """The status. hang_up: at the first audio. passed_on: method of the orchestrator that it
+        becomes, empty: none, unless the gateway itself refuses it."""
+        body = {"model": "tts-1", "voice": "", "input": text, "response_format": form}
+        return await self._post("openai", "/v1/audio/speech", key, body, passed_on, hang_up=hang_up)
+
+    async def elevenlabs(self, key: KeyHolder, text: str) -> str:
+        path = "/v1/text-to-speech/default/stream?output_format=pcm_24000"
+        return await self._post("elevenlabs", path, key, {"text": text}, "Synthesize")
+
+    async def voiceless(self, key: KeyHolder) -> str:
+        """A path that there is not."""
+        return await self._post("other", "/v1/singing", key, {}, "")
+
+    async def _post(
+        self, api: str, path: str, key: KeyHolder | None, body: Any, passed_on: str, *, hang_up: bool = False
+    ) -> str:
+        begun, heard, status, said = time.monotonic(), False, "OK", ""
+        headers = key.headers if key else {}
+        try:
+            async with self._http.stream("POST", path, json=body, headers=headers) as answer:
+                if answer.status_code != 200:
+                    status, said = _STATUSES[answer.status_code], (await answer.aread()).decode()
+                async for piece in answer.aiter_raw() if status == "OK" else _nothing():
+                    if piece and not heard:
+                        heard = True
+                        self._seen.first_bytes[GATEWAY, api].append(time.monotonic() - begun)
+                    if heard and hang_up:
+                        status = "CANCELLED"
+                        break
+        except asyncio.CancelledError:
+            self._ended(api, "CANCELLED", "", passed_on)
+            raise
+        self._ended(api, status, said, passed_on)
+        return status
+
+    def _ended(self, api: str, status: str, said: str, passed_on: str) -> None:
+        self._seen.ended(GATEWAY, api, status, said)
+        if not passed_on:
+            return
+        if "whole files hold" in said:  # the gateway hangs up on the orchestrator
+            self._seen.ended(ORCHESTRATOR, passed_on, "CANCELLED")
+        else:
+            self._seen.ended(ORCHESTRATOR, passed_on, status, said)
+
+    async def utterances(self, key: KeyHolder, *texts: str) -> list[str]:
+        """Each text as an utterance of one WebSocket; the statuses."""
+        try:
+            async with self.socket(key) as socket:
+                return [await self._utterance(socket, text) for text in texts]
+        except InvalidStatus as error:
+            self._seen.ended(GATEWAY, "websocket", status := _STATUSES[error.response.status_code], _text(error))
+            return [status]
+
+    def socket(self, key: KeyHolder) -> connect:
+        """A WebSocket, on which nothing is said yet."""
+        return connect(f"ws://{self._address}/v1/audio/stream", additional_headers=key.headers)
+
+    async def _utterance(self, socket: ClientConnection, text: str) -> str:
+        for message in ({"type": "setup"}, {"type": "text", "text": text}, {"type": "end"}):
+            await socket.send(json.dumps(message))
+        begun, heard = time.monotonic(), False
+        async for message in socket:
+            if isinstance(message, bytes):
+                if not heard:
+                    heard = True
+                    self._seen.first_bytes[GATEWAY, "websocket"].append(time.monotonic() - begun)
+            elif json.loads(message)["type"] == "summary":
+                self._seen.ended(GATEWAY, "websocket", "OK")
+                self._seen.ended(ORCHESTRATOR, "StreamingSynthesize", "OK")
+                return "OK"
+        raise AssertionError(f"the WebSocket ended with {socket.close_reason}")
+
+
+async def _nothing() -> Any:
+    for _ in ():
+        yield b""
+
+
+def _metadata(key: KeyHolder | None) -> tuple[tuple[str, str], ...]:
+    return key.metadata if key else ()
+
+
+def _text(error: InvalidStatus) -> str:
+    return (error.response.body or b"").decode()
+
+
+def _said(error: grpc.aio.AioRpcError) -> str:
+    """The message; of a limit of a key it has to be the one that the details name."""
+    said = error.details() or ""
+    for name, value in error.trailing_metadata() or ():
+        if name == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info) and info.reason == "KEY_LIMIT":
+                    assert _LIMITS[next(words for words in _LIMITS if words in said)] == info.metadata["limit"]
+    return said
