@@ -50,7 +50,7 @@ RESULTS = ("hit", "miss")
 CACHES = {FRONTEND: ("voices", "recordings"), TOKEN2WAV: ("prompts",)}
 """By service."""
 CERTIFICATE_USES = ("served", "served_ca", "calls", "calls_ca")
-"""Of a service: its certificate, and the CA of its callers; the same for the calls that it makes."""
+"""Of a service its certificate, and the CA of its callers; the same of the calls that it makes."""
 METHODS = {
     ORCHESTRATOR: ("Synthesize", "SynthesizeUnary", "StreamingSynthesize", "ConvertVoice"),
     GATEWAY: ("openai", "elevenlabs", "cosyvoice", "vllm_omni", "jambonz", "websocket", "wyoming"),

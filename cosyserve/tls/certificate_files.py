@@ -72,9 +72,7 @@ def read(files: CertificateFiles) -> Certificates:
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     own_dates, ca_dates = (_dates(pem) for pem in (certificate, ca))
-    return Certificates(
-        certificate, key, ca, context, min(own_dates, default=None), max(ca_dates, default=None)
-    )
+    return Certificates(certificate, key, ca, context, min(own_dates, default=None), max(ca_dates, default=None))
 
 
 class CurrentCertificates:

@@ -8,9 +8,11 @@ import logging
 import re
 import secrets
 import time
+from typing import Any
 
 from opentelemetry import propagate
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
@@ -96,10 +98,18 @@ class RequestContext:
 
 
 def _api(scope: Scope) -> str:
-    """The API to whose package the route belongs."""
-    module = getattr(scope.get("endpoint"), "__module__", "")
+    """The API to whose package the route belongs, also of a request that was refused before there
+    was one.
+    """
+    module = getattr(scope.get("endpoint") or _endpoint(scope), "__module__", "")
     api = module.removeprefix("services.gateway.").partition(".")[0]
     return api if api in names.METHODS[names.GATEWAY] else "other"
+
+
+def _endpoint(scope: Scope) -> Any:
+    """What would have answered; None: nothing."""
+    matches = (route.matches(scope) for route in scope["app"].router.routes)
+    return next((found["endpoint"] for match, found in matches if match is Match.FULL), None)
 
 
 def _route(scope: Scope) -> str:

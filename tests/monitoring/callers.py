@@ -45,8 +45,15 @@ class Seen:
     """By service, method and status."""
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By service and limit."""
-    first_bytes: defaultdict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Seconds, by service and method."""
+    sounded: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Requests with a first byte of audio, by service and method."""
+    seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """From the request to that byte, by the method or the API that was asked."""
+
+    def heard(self, method: str, begun: float, *services: tuple[str, str]) -> None:
+        """The first byte is there. services: with the method that each of them was asked for."""
+        self.sounded.update(services)
+        self.seconds[method].append(time.monotonic() - begun)
 
     def ended(self, service: str, method: str, status: str, said: str = "") -> None:
         """said: the message of a failure."""
@@ -58,32 +65,31 @@ class Seen:
 
 
 class GrpcCaller:
-    """Calls the orchestrator. first: seconds of arrival of the first audio go into `seen`."""
+    """Calls the orchestrator. The methods return the status."""
 
     def __init__(self, channel: grpc.aio.Channel, seen: Seen) -> None:
         self._channel, self._seen = channel, seen
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
 
-    async def synthesize(
-        self, key: KeyHolder | None, text: str, *, voice: str = "", timeout: float | None = None, hang_up: bool = False
-    ) -> str:
-        """The status. hang_up: at the first audio."""
-        request = pb.SynthesizeRequest(text=text, voice=voice)
-        call = self._stub.Synthesize(request, metadata=_metadata(key), timeout=timeout)
-        return await self._read("Synthesize", call, hang_up=hang_up)
+    async def synthesize(self, key: KeyHolder | None, text: str, *, voice: str = "", hang_up: bool = False) -> str:
+        """hang_up: at the first audio."""
+        request, begun = pb.SynthesizeRequest(text=text, voice=voice), time.monotonic()
+        call = self._stub.Synthesize(request, metadata=_metadata(key))
+        return await self._read("Synthesize", call, begun, hang_up=hang_up)
 
-    async def streaming(self, key: KeyHolder, *texts: str) -> str:
-        """Text in pieces."""
-        call = self._stub.StreamingSynthesize(metadata=_metadata(key))
+    async def streaming(self, key: KeyHolder, *texts: str, seconds: float | None = None) -> str:
+        """Text in pieces; without any the call stays open. seconds: until its deadline."""
+        begun, call = time.monotonic(), self._stub.StreamingSynthesize(metadata=_metadata(key), timeout=seconds)
         try:
             await call.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
             await call.initial_metadata()
             for text in texts:
                 await call.write(pb.StreamingSynthesizeRequest(text=text))
-            await call.done_writing()
+            if texts:
+                await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass  # reading raises the reason
-        return await self._read("StreamingSynthesize", call)
+        return await self._read("StreamingSynthesize", call, begun)
 
     async def unary(self, key: KeyHolder | None, text: str) -> str:
         request = pb.SynthesizeUnaryRequest(text=text)
@@ -98,14 +104,13 @@ class GrpcCaller:
         call = self._channel.unary_unary("/cosyserve.v1.SynthesisService/Sing")
         return await self._awaited("other", call(b"", metadata=_metadata(key)))
 
-    async def _read(self, method: str, call: Any, *, hang_up: bool = False) -> str:
-        begun, heard = time.monotonic(), False
-        status, said = "OK", ""
+    async def _read(self, method: str, call: Any, begun: float, *, hang_up: bool = False) -> str:
+        heard, status, said = False, "OK", ""
         try:
             async for reply in call:
                 if reply.audio and not heard:
                     heard = True
-                    self._seen.first_bytes[ORCHESTRATOR, method].append(time.monotonic() - begun)
+                    self._seen.heard(method, begun, (ORCHESTRATOR, method))
                 if heard and hang_up:
                     call.cancel()
                     status = "CANCELLED"
@@ -127,46 +132,52 @@ class GrpcCaller:
         except grpc.aio.AioRpcError as error:
             status, said = error.code().name, _said(error)
         if status == "OK" and method == "SynthesizeUnary":
-            self._seen.first_bytes[ORCHESTRATOR, method].append(time.monotonic() - begun)
+            self._seen.heard(method, begun, (ORCHESTRATOR, method))
         self._seen.ended(ORCHESTRATOR, method, status, said)
         return status
 
 
 class HttpCaller:
-    """Calls the gateway."""
+    """Calls the gateway. The methods return the name of the gRPC status that the answer means."""
 
     def __init__(self, http: httpx2.AsyncClient, address: str, seen: Seen) -> None:
         self._http, self._address, self._seen = http, address, seen
 
     async def openai(
-        self, key: KeyHolder | None, text: str, *, form: str = "pcm", hang_up: bool = False, passed_on: str = "Synthesize"
+        self, key: KeyHolder | None, text: str, *, hang_up: bool = False, passed_on: str = "Synthesize"
     ) -> str:
         """The status. hang_up: at the first audio. passed_on: method of the orchestrator that it
         becomes, empty: none, unless the gateway itself refuses it."""
-        body = {"model": "tts-1", "voice": "", "input": text, "response_format": form}
-        return await self._post("openai", "/v1/audio/speech", key, body, passed_on, hang_up=hang_up)
+        body = {"model": "tts-1", "voice": "", "input": text, "response_format": "pcm"}
+        return await self._post("openai", "/v1/audio/speech", key, {"json": body}, passed_on, hang_up=hang_up)
 
     async def elevenlabs(self, key: KeyHolder, text: str) -> str:
         path = "/v1/text-to-speech/default/stream?output_format=pcm_24000"
-        return await self._post("elevenlabs", path, key, {"text": text}, "Synthesize")
+        return await self._post("elevenlabs", path, key, {"json": {"text": text}}, "Synthesize")
 
-    async def voiceless(self, key: KeyHolder) -> str:
+    async def cosyvoice(self, key: KeyHolder, text: str) -> str:
+        """A whole WAV file."""
+        form = {"tts_text": text, "format": "wav"}
+        return await self._post("cosyvoice", "/inference_sft", key, {"data": form}, "Synthesize")
+
+    async def no_path(self, key: KeyHolder) -> str:
         """A path that there is not."""
-        return await self._post("other", "/v1/singing", key, {}, "")
+        return await self._post("other", "/v1/singing", key, {"json": {}}, "")
 
     async def _post(
         self, api: str, path: str, key: KeyHolder | None, body: Any, passed_on: str, *, hang_up: bool = False
     ) -> str:
+        """body: as an argument of the client."""
         begun, heard, status, said = time.monotonic(), False, "OK", ""
         headers = key.headers if key else {}
         try:
-            async with self._http.stream("POST", path, json=body, headers=headers) as answer:
+            async with self._http.stream("POST", path, headers=headers, **body) as answer:
                 if answer.status_code != 200:
                     status, said = _STATUSES[answer.status_code], (await answer.aread()).decode()
                 async for piece in answer.aiter_raw() if status == "OK" else _nothing():
                     if piece and not heard:
                         heard = True
-                        self._seen.first_bytes[GATEWAY, api].append(time.monotonic() - begun)
+                        self._seen.heard(api, begun, (GATEWAY, api), (ORCHESTRATOR, passed_on))
                     if heard and hang_up:
                         status = "CANCELLED"
                         break
@@ -181,6 +192,7 @@ class HttpCaller:
         if not passed_on:
             return
         if "whole files hold" in said:  # the gateway hangs up on the orchestrator
+            self._seen.sounded[ORCHESTRATOR, passed_on] += 1
             self._seen.ended(ORCHESTRATOR, passed_on, "CANCELLED")
         else:
             self._seen.ended(ORCHESTRATOR, passed_on, status, said)
@@ -206,7 +218,8 @@ class HttpCaller:
             if isinstance(message, bytes):
                 if not heard:
                     heard = True
-                    self._seen.first_bytes[GATEWAY, "websocket"].append(time.monotonic() - begun)
+                    both = (GATEWAY, "websocket"), (ORCHESTRATOR, "StreamingSynthesize")
+                    self._seen.heard("websocket", begun, *both)
             elif json.loads(message)["type"] == "summary":
                 self._seen.ended(GATEWAY, "websocket", "OK")
                 self._seen.ended(ORCHESTRATOR, "StreamingSynthesize", "OK")

@@ -17,6 +17,8 @@ from cosyserve.metrics import names
 from cosyserve.metrics.names import Metric
 from cosyserve.rpc.server import running
 from cosyserve.spec import SAMPLE_RATE
+from cosyserve.v1.synthesis_pb2 import SynthesizeRequest
+from cosyserve.v1.synthesis_pb2_grpc import SynthesisServiceStub
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from services.llm.backends.fake_backend import FakeBackend
@@ -27,7 +29,7 @@ from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
-from tests.stacks.calls import until
+from tests.stacks.calls import all_of, until
 from tests.stacks.gateway_server import gateway
 from tests.stacks.in_process import HERE, orchestrated, serving
 from tests.stacks.key_holders import key_holder, keys_of
@@ -132,6 +134,17 @@ async def test_a_hang_up_is_counted_in_every_stage_and_leaves_nothing() -> None:
         assert stack.added(names.CANCEL_SECONDS) == stack.added(names.CANCELS)
         assert stack.sum_added(names.CANCEL_SECONDS) < 20
         assert stack.added(names.REAL_TIME_FACTOR) == 0, "only what was finished has a pace"
+
+
+async def test_a_deadline_is_counted_as_the_caller_reads_it() -> None:
+    async with measured(token_milliseconds=20.0) as stack, grpc.aio.insecure_channel(stack.address) as channel:
+        stub, request = SynthesisServiceStub(channel), SynthesizeRequest(text=" ".join([TEXT] * 20))
+        for seconds in (timeouts := (0.3, 1.0, 2.0)):  # before the first sound, and behind it
+            with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):
+                await all_of(stub.Synthesize(request, timeout=seconds))
+        await stack.idle()
+        await until(lambda: stack.added(names.REQUESTS) == len(timeouts))
+        assert stack.added(names.REQUESTS, method="Synthesize", status="DEADLINE_EXCEEDED") == len(timeouts)
 
 
 async def test_a_full_server_counts_whom_it_refuses() -> None:

@@ -25,7 +25,7 @@ class Prometheus:
         self.http = http
 
     async def query(self, query: str) -> list[dict[str, Any]]:
-        """The vector. Raises AssertionError with what Prometheus says to a query that it refuses."""
+        """The vector. Raises AssertionError with what Prometheus says if it refuses the query."""
         answer = (await self.http.get("/api/v1/query", params={"query": query})).json()
         assert answer["status"] == "success", (query, answer)
         found: list[dict[str, Any]] = answer["data"]["result"]
@@ -38,12 +38,20 @@ class Prometheus:
             for series in await self.query(query)
         }
 
-    async def scraped(self, targets: int) -> None:
-        """Wait until each of so many targets has been read by a scrape that began after this call."""
-        now = float((await self.query("time()"))[1])  # type: ignore[arg-type]
+    async def now(self) -> float:
+        """Seconds since the epoch."""
+        answer = (await self.http.get("/api/v1/query", params={"query": "time()"})).json()
+        return float(answer["data"]["result"][1])
+
+    async def scraped(self, targets: int) -> float:
+        """Wait until each of so many targets has been read by a scrape that began after this call;
+        returns a moment after these scrapes.
+        """
+        asked = await self.now()
         async with asyncio.timeout(_PATIENCE):
-            while len(await self.query(f"up == 1 and timestamp(up) > {now!r}")) < targets:
+            while len(await self.query(f"up == 1 and timestamp(up) > {asked}")) < targets:
                 await asyncio.sleep(0.2)
+        return await self.now()
 
 
 @contextlib.asynccontextmanager
