@@ -211,8 +211,8 @@ class HttpCaller:
         return connect(f"ws://{self._address}/v1/audio/stream", additional_headers=key.headers)
 
     async def _utterance(self, socket: ClientConnection, text: str) -> str:
-        for message in ({"type": "setup"}, {"type": "text", "text": text}, {"type": "end"}):
-            await socket.send(json.dumps(message))
+        for part in ({"type": "setup"}, {"type": "text", "text": text}, {"type": "end"}):
+            await socket.send(json.dumps(part))
         begun, heard = time.monotonic(), False
         async for message in socket:
             if isinstance(message, bytes):

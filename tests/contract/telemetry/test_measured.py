@@ -177,7 +177,7 @@ async def test_a_key_has_its_own_counts_and_its_limit_is_named() -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
             async with grpc.aio.insecure_channel(stack.address) as channel:
                 await channel.unary_unary("/cosyserve.v1.SynthesisService/ListVoices")(b"")
-        assert stack.added(names.REQUESTS, method="ListVoices", status="UNAUTHENTICATED") == 1
+        await until(lambda: stack.added(names.REQUESTS, method="ListVoices", status="UNAUTHENTICATED") == 1)
 
 
 async def test_a_replica_that_is_gone_is_a_failover() -> None:
