@@ -3,7 +3,6 @@ log. Never its text, and no address that names a voice.
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 import secrets
@@ -17,10 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
 from cosyserve.metrics import names
+from services.gateway.routes import ROUTERS
 from services.gateway.serving.request_limit import HEALTH_PATHS
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.refusals import AnswerByPath
-from services.gateway.speech.request_record import RequestRecord, active, status_name
+from services.gateway.speech.request_record import RequestRecord, active, noting, status_name
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -61,7 +61,7 @@ class RequestContext:
                         record.heard()
             await send(message)
 
-        counted = active(record) if scope["type"] == "http" else contextlib.nullcontext()
+        counted = (active if scope["type"] == "http" else noting)(record)
         with telemetry.call_span(f"gateway {scope.get('method', 'WEBSOCKET')}", propagate.extract(headers)), counted:
             telemetry.annotate("request.id", request_id)
             try:
@@ -108,7 +108,7 @@ def _api(scope: Scope) -> str:
 
 def _endpoint(scope: Scope) -> Any:
     """What would have answered; None: nothing."""
-    matches = (route.matches(scope) for route in scope["app"].router.routes)
+    matches = (route.matches(scope) for router in ROUTERS for route in router.routes)
     return next((found["endpoint"] for match, found in matches if match is Match.FULL), None)
 
 

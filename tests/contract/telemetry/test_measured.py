@@ -10,6 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import LimitReached, Overloaded
@@ -188,16 +190,26 @@ async def test_a_replica_that_is_gone_is_a_failover() -> None:
 
 
 async def test_the_gateway_counts_by_api() -> None:
-    async with measured() as stack, gateway(stack.address) as served:
+    async with measured() as stack, gateway(stack.address, max_websockets=1) as served:
         answers = [
             await served.http.post("/v1/audio/speech", json={"model": "tts-1", "voice": "alloy", "input": text})
             for text in (TEXT, TEXT, "")
         ]
         answers.append(await served.http.get("/v1/nothing"))
         answers.append(await served.http.get("/healthz"))
-        assert [answer.status_code for answer in answers] == [200, 200, 400, 404, 200]
+        # Refused before there is a route.
+        answers.append(await served.http.post("/v1/audio/speech", content=b"x" * 2_000_000))
+        async with connect(address := f"ws://{served.address}/v1/audio/stream"):
+            with pytest.raises(InvalidStatus, match="503"):
+                await connect(address)
+        assert [answer.status_code for answer in answers] == [200, 200, 400, 404, 200, 413]
         await until(lambda: stack.added(names.REQUESTS, "gateway", method="openai", status="OK") == 2)
         assert stack.added(names.REQUESTS, "gateway", method="openai", status="INVALID_ARGUMENT") == 1
         assert stack.added(names.REQUESTS, "gateway", method="other", status="NOT_FOUND") == 1
+        refused = {"method": "openai", "status": "RESOURCE_EXHAUSTED"}
+        await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
+        refused = {"method": "websocket", "status": "UNAVAILABLE"}
+        await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
+        assert [stack.added(names.REFUSALS, "gateway", limit=limit) for limit in ("body", "connections")] == [1, 1]
         assert stack.added(names.FIRST_BYTE, "gateway", method="openai") == 2
         await stack.idle()
