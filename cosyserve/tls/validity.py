@@ -1,4 +1,4 @@
-"""From when until when certificates are valid, read off their PEM: Python's own OpenSSL tells it of
+"""From when until when certificates are valid, read off their PEM: Python's ssl has the dates of
 a peer alone. The form is that of RFC 5280, section 4.1, in DER (X.690).
 """
 

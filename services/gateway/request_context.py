@@ -56,7 +56,7 @@ class RequestContext:
                 sent += size
                 if first_byte is None:
                     first_byte = time.monotonic() - begun
-                    if record.speaks:
+                    if record.speaks and status < 400:  # a whole file may be refused when it has begun to sound
                         record.api = _api(scope)
                         record.heard()
             await send(message)

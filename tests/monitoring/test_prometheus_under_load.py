@@ -19,10 +19,10 @@ from cosyserve.metrics import names
 from cosyserve.metrics.names import GATEWAY, ORCHESTRATOR
 from tests.monitoring.loaded_stack import PLACES, Observed, held, observed
 from tests.stacks.key_holders import key_holder
+from tests.stacks.telemetry.made_series import wanted_pods
 from tests.stacks.telemetry.prometheus_server import needs_prometheus
 from tests.stacks.up_process import ROOT
 from tests.unit.chart.manifests_of import by_name, documents, needs_helm
-from tests.unit.chart.prometheus_server import wanted_pods
 
 pytestmark = [needs_prometheus, needs_helm]
 REPORT = ROOT / "build" / "monitoring" / "under-load.json"

@@ -190,7 +190,7 @@ async def test_a_replica_that_is_gone_is_a_failover() -> None:
 
 
 async def test_the_gateway_counts_by_api() -> None:
-    async with measured() as stack, gateway(stack.address, max_websockets=1) as served:
+    async with measured() as stack, gateway(stack.address, max_websockets=1, max_held_bytes=1 << 20) as served:
         answers = [
             await served.http.post("/v1/audio/speech", json={"model": "tts-1", "voice": "alloy", "input": text})
             for text in (TEXT, TEXT, "")
@@ -199,10 +199,12 @@ async def test_the_gateway_counts_by_api() -> None:
         answers.append(await served.http.get("/healthz"))
         # Refused before there is a route.
         answers.append(await served.http.post("/v1/audio/speech", content=b"x" * 2_000_000))
+        whole = {"tts_text": " ".join([TEXT] * 50), "format": "wav"}
+        answers.append(await served.http.post("/inference_sft", data=whole))
         async with connect(address := f"ws://{served.address}/v1/audio/stream"):
             with pytest.raises(InvalidStatus, match="503"):
                 await connect(address)
-        assert [answer.status_code for answer in answers] == [200, 200, 400, 404, 200, 413]
+        assert [answer.status_code for answer in answers] == [200, 200, 400, 404, 200, 413, 429]
         await until(lambda: stack.added(names.REQUESTS, "gateway", method="openai", status="OK") == 2)
         assert stack.added(names.REQUESTS, "gateway", method="openai", status="INVALID_ARGUMENT") == 1
         assert stack.added(names.REQUESTS, "gateway", method="other", status="NOT_FOUND") == 1
@@ -210,6 +212,9 @@ async def test_the_gateway_counts_by_api() -> None:
         await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
         refused = {"method": "websocket", "status": "UNAVAILABLE"}
         await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
-        assert [stack.added(names.REFUSALS, "gateway", limit=limit) for limit in ("body", "connections")] == [1, 1]
-        assert stack.added(names.FIRST_BYTE, "gateway", method="openai") == 2
+        limits = ("body", "memory", "connections")
+        assert [stack.added(names.REFUSALS, "gateway", limit=limit) for limit in limits] == [1, 1, 1]
+        assert (
+            stack.added(names.FIRST_BYTE, "gateway", method="openai") == stack.added(names.FIRST_BYTE, "gateway") == 2
+        )
         await stack.idle()
