@@ -19,6 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from cosyserve.metrics.names import GATEWAY, ORCHESTRATOR
+from cosyserve.tasks import Changes
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from tests.stacks.key_holders import KeyHolder
@@ -50,10 +51,19 @@ class Seen:
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """From the request to that byte, by the method or the API that was asked."""
 
+    changes: Changes = field(default_factory=Changes)
+    """Notified at each first byte."""
+
+    @property
+    def sounding(self) -> int:
+        """Requests of which a caller has heard something."""
+        return sum(map(len, self.seconds.values()))
+
     def heard(self, method: str, begun: float, *services: tuple[str, str]) -> None:
         """The first byte is there. services: with the method that each of them was asked for."""
         self.sounded.update(services)
         self.seconds[method].append(time.monotonic() - begun)
+        self.changes.notify()
 
     def ended(self, service: str, method: str, status: str, said: str = "") -> None:
         """said: the message of a failure."""

@@ -104,10 +104,15 @@ async def observed(folder: Path, holders: Sequence[KeyHolder]) -> AsyncIterator[
 
 
 @contextlib.asynccontextmanager
-async def held(*requests: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """They are under way while the block runs; then their callers hang up."""
+async def held(stack: Observed, *requests: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """They are under way, and have begun to sound, while the block runs; then their callers hang
+    up. Nobody else asks meanwhile.
+    """
+    sounded = stack.seen.sounding + len(requests)
     tasks = [asyncio.create_task(request) for request in requests]
     try:
+        async with asyncio.timeout(PATIENCE):
+            await stack.seen.changes.wait_for(lambda: stack.seen.sounding >= sounded)
         yield
     finally:
         assert not [task for task in tasks if task.done()], "a stream ended by itself"

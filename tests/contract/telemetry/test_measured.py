@@ -214,7 +214,6 @@ async def test_the_gateway_counts_by_api() -> None:
         await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
         limits = ("body", "memory", "connections")
         assert [stack.added(names.REFUSALS, "gateway", limit=limit) for limit in limits] == [1, 1, 1]
-        assert (
-            stack.added(names.FIRST_BYTE, "gateway", method="openai") == stack.added(names.FIRST_BYTE, "gateway") == 2
-        )
+        # A whole file that was refused had begun to sound.
+        assert [stack.added(names.FIRST_BYTE, "gateway", method=api) for api in ("openai", "cosyvoice")] == [2, 0]
         await stack.idle()
