@@ -31,6 +31,8 @@ ENVIRON = {
     "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(PLACES["token2wav"]),
     "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(PLACES["orchestrator"]),
     "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
+    # A key that asked a moment ago would keep a place.
+    "COSYSERVE_ORCHESTRATOR_SHARE_KEPT_SECONDS": "0",
     "COSYSERVE_GATEWAY_MAX_CONNECTIONS": str(PLACES["gateway"]),
     "COSYSERVE_GATEWAY_MAX_WEBSOCKETS": "2",
     "COSYSERVE_GATEWAY_MAX_HELD_BYTES": str(1 << 20),
@@ -110,12 +112,13 @@ async def held(stack: Observed, *requests: Coroutine[Any, Any, object]) -> Async
     """
     sounded = stack.seen.sounding + len(requests)
     tasks = [asyncio.create_task(request) for request in requests]
+    heard = asyncio.create_task(stack.seen.changes.wait_for(lambda: stack.seen.sounding >= sounded))
     try:
-        async with asyncio.timeout(PATIENCE):
-            await stack.seen.changes.wait_for(lambda: stack.seen.sounding >= sounded)
+        await asyncio.wait((heard, *tasks), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        assert heard.done(), "not all of them sound"
         yield
-    finally:
         assert not [task for task in tasks if task.done()], "a stream ended by itself"
-        for task in tasks:
+    finally:
+        for task in (heard, *tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
