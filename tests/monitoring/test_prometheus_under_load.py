@@ -70,7 +70,7 @@ def every_kind(stack: Observed) -> list[Coroutine[Any, Any, object]]:
         grpc.synthesize(ALICE, ""),
         grpc.synthesize(ALICE, TEXT, voice="nobody"),
         grpc.get_voice(ALICE, "nobody"),
-        grpc.streaming(ALICE, seconds=2.0),
+        grpc.streaming(ALICE, seconds=1.0),
         grpc.synthesize(ALICE, LONG, hang_up=True),
         grpc.synthesize(None, TEXT),
         grpc.no_method(ALICE),
@@ -163,7 +163,7 @@ async def timed(stack: Observed, load: Load) -> None:
             group.create_task(ask(request))
 
 
-@pytest.mark.parametrize("load", [Load(1, 12, 4), Load(20, 300, 6, alone=True)], ids=["short", "long"])
+@pytest.mark.parametrize("load", [Load(1, 6, 6), Load(20, 300, 6, alone=True)], ids=["short", "long"])
 async def test_prometheus_says_what_callers_saw(load: Load, tmp_path: Path) -> None:
     async with observed(tmp_path, (ALICE, HURRIED, TALKATIVE, SINGLE)) as stack:
         turns = asyncio.Semaphore(load.at_once)
