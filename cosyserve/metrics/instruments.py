@@ -25,6 +25,8 @@ _TOGETHER: dict[str, Callable[[list[float]], float]] = {
     names.QUEUE_AGE.name: max,
     names.TOKEN2WAV_SLACK.name: min,
     names.RETRY_BUDGET.name: min,
+    names.CERTIFICATE_EXPIRY.name: min,
+    names.CERTIFICATE_BEGIN.name: min,
 }
 """Where several owners of a gauge are not added up."""
 _meter = metrics.get_meter("cosyserve")

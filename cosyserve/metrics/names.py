@@ -49,6 +49,8 @@ RESULTS = ("hit", "miss")
 """Of a lookup in a cache."""
 CACHES = {FRONTEND: ("voices", "recordings"), TOKEN2WAV: ("prompts",)}
 """By service."""
+CERTIFICATE_USES = ("served", "served_ca", "calls", "calls_ca")
+"""Of a service its certificate, and the CA of its callers; the same of the calls that it makes."""
 METHODS = {
     ORCHESTRATOR: ("Synthesize", "SynthesizeUnary", "StreamingSynthesize", "ConvertVoice"),
     GATEWAY: ("openai", "elevenlabs", "cosyvoice", "vllm_omni", "jambonz", "websocket", "wyoming"),
@@ -76,6 +78,7 @@ class Needs(Enum):
 
     NOTHING = ""
     GPU = "a GPU"
+    CERTIFICATES = "certificates"
 
 
 _UNITS = {"s": "seconds", "By": "bytes"}
@@ -255,6 +258,23 @@ DEADLINE_DROPPED = _counter(
 )
 QUARANTINED = _counter(
     "cosyserve.quarantined", "{request}", "Requests put into quarantine, or refused there", _O, "event"
+)
+
+CERTIFICATE_EXPIRY = _gauge(
+    "cosyserve.certificate.expiry_timestamp",
+    "s",
+    "When a certificate in use ends, in seconds since the epoch",
+    SERVICES,
+    "use",
+    needs=Needs.CERTIFICATES,
+)
+CERTIFICATE_BEGIN = _gauge(
+    "cosyserve.certificate.begin_timestamp",
+    "s",
+    "When that certificate began to be valid, in seconds since the epoch",
+    SERVICES,
+    "use",
+    needs=Needs.CERTIFICATES,
 )
 
 ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

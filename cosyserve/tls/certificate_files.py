@@ -9,10 +9,14 @@ certificates of before stay in use, and the log says why.
 import logging
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
+from cosyserve.metrics import names
+from cosyserve.metrics.instruments import Labels, gauge
+from cosyserve.tls.validity import Validity, validities
 
 log = logging.getLogger(__name__)
 Stamp = tuple[tuple[int, int, int, int] | None, ...]
@@ -46,6 +50,10 @@ class Certificates:
     """The same for servers that are not gRPC's; with `ca`, callers need a certificate that it
     signed.
     """
+    own_validity: Validity | None
+    """Of `certificate` and the intermediate ones behind it: of that which ends first."""
+    ca_validity: Validity | None
+    """Of `ca`: of that which ends last; until then some peers are known."""
 
 
 def read(files: CertificateFiles) -> Certificates:
@@ -63,21 +71,26 @@ def read(files: CertificateFiles) -> Certificates:
         # A session that is resumed would not show its certificate again.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-    return Certificates(certificate, key, ca, context)
+    own_dates, ca_dates = (_dates(pem) for pem in (certificate, ca))
+    return Certificates(certificate, key, ca, context, min(own_dates, default=None), max(ca_dates, default=None))
 
 
 class CurrentCertificates:
     """The newest usable contents of the files, which are looked at whenever these are asked for.
 
-    Threads may share it.
+    Threads may share it. The metrics say until when they are valid.
     """
 
-    def __init__(self, files: CertificateFiles) -> None:
-        """Raises SettingsError as `read`: at the start there is nothing of before."""
-        self.files = files
+    def __init__(self, files: CertificateFiles, use: str) -> None:
+        """use: as the metrics name it, of `names.CERTIFICATE_USES`. Raises SettingsError as `read`:
+        at the start there is nothing of before.
+        """
+        self.files, self._use = files, use
         self._lock = threading.Lock()
         self._stamp = files.stamp()
         self._current = read(files)
+        gauge(names.CERTIFICATE_EXPIRY).watch(self, lambda each: each._dated(lambda validity: validity.end))
+        gauge(names.CERTIFICATE_BEGIN).watch(self, lambda each: each._dated(lambda validity: validity.begin))
 
     def latest(self) -> Certificates:
         """Costs three calls of stat unless a file has changed. Blocks for a millisecond if one has;
@@ -101,6 +114,11 @@ class CurrentCertificates:
                 self._current = contents
             return self._current
 
+    def _dated(self, date: Callable[[Validity], float]) -> list[tuple[Labels, float]]:
+        latest = self.latest()
+        dates = {self._use: latest.own_validity, f"{self._use}_ca": latest.ca_validity}
+        return [({"use": use}, date(validity)) for use, validity in dates.items() if validity is not None]
+
 
 def _paths(files: CertificateFiles) -> tuple[Path | None, ...]:
     return (files.certificate, files.key, files.ca)
@@ -112,6 +130,15 @@ def _stamp_of(path: Path | None) -> tuple[int, int, int, int] | None:
     except OSError:
         return None
     return None if status is None else (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _dates(pem: bytes | None) -> list[Validity]:
+    """None of a file that OpenSSL reads and we do not: it is used all the same."""
+    try:
+        return validities(pem or b"")
+    except ValueError as error:
+        log.warning("until when it is valid is not known of %s", error)
+        return []
 
 
 def _bytes_of(path: Path) -> bytes:

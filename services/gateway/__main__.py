@@ -31,7 +31,7 @@ def main() -> int:
             _listen(name, address, settings.reader_seconds) if (address := getattr(settings, name)) else None
             for name in ("wyoming_listen", "health_listen")
         )
-        certificates = None if settings.served_files is None else CurrentCertificates(settings.served_files)
+        certificates = None if settings.served_files is None else CurrentCertificates(settings.served_files, "served")
         if settings.calls is not None:
             read(settings.calls.files)
     except SettingsError as error:

@@ -135,7 +135,8 @@ def connection_limits(settings: GatewaySettings) -> ConnectionLimits:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     response = refused(request, error, lambda failure: answer_in_form(request.scope, failure))
-    methods = methods_of(request.app, request.scope["path"].removeprefix(request.scope["root_path"]))
-    if response.status_code == HTTP_405_METHOD_NOT_ALLOWED and methods:
-        response.headers["allow"] = ", ".join(methods)
+    if response.status_code == HTTP_405_METHOD_NOT_ALLOWED:
+        methods = methods_of(request.app, request.scope["path"].removeprefix(request.scope["root_path"]))
+        if methods:
+            response.headers["allow"] = ", ".join(methods)
     return response

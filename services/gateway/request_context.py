@@ -3,22 +3,24 @@ log. Never its text, and no address that names a voice.
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 import secrets
 import time
+from typing import Any
 
 from opentelemetry import propagate
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
 from cosyserve.metrics import names
+from services.gateway.routes import ROUTERS
 from services.gateway.serving.request_limit import HEALTH_PATHS
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.refusals import AnswerByPath
-from services.gateway.speech.request_record import RequestRecord, active, status_name
+from services.gateway.speech.request_record import RequestRecord, active, noting, status_name
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -54,12 +56,12 @@ class RequestContext:
                 sent += size
                 if first_byte is None:
                     first_byte = time.monotonic() - begun
-                    if record.speaks:
+                    if record.speaks and status < 400:  # a whole file may be refused when it has begun to sound
                         record.api = _api(scope)
                         record.heard()
             await send(message)
 
-        counted = active(record) if scope["type"] == "http" else contextlib.nullcontext()
+        counted = (active if scope["type"] == "http" else noting)(record)
         with telemetry.call_span(f"gateway {scope.get('method', 'WEBSOCKET')}", propagate.extract(headers)), counted:
             telemetry.annotate("request.id", request_id)
             try:
@@ -96,10 +98,18 @@ class RequestContext:
 
 
 def _api(scope: Scope) -> str:
-    """The API to whose package the route belongs."""
-    module = getattr(scope.get("endpoint"), "__module__", "")
+    """The API to whose package the route belongs, also of a request that was refused before there
+    was one.
+    """
+    module = getattr(scope.get("endpoint") or _endpoint(scope), "__module__", "")
     api = module.removeprefix("services.gateway.").partition(".")[0]
     return api if api in names.METHODS[names.GATEWAY] else "other"
+
+
+def _endpoint(scope: Scope) -> Any:
+    """What would have answered; None: nothing."""
+    matches = (route.matches(scope) for router in ROUTERS for route in router.routes)
+    return next((found["endpoint"] for match, found in matches if match is Match.FULL), None)
 
 
 def _route(scope: Scope) -> str:

@@ -161,7 +161,7 @@ async def test_handshakes_count_as_connections(stack: Secured) -> None:
 async def test_wyoming(stack: Secured, tmp_path: Path) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    certificates = CurrentCertificates(stack.folders["orchestrator"].files)
+    certificates = CurrentCertificates(stack.folders["orchestrator"].files, "served")
     async with AsyncClient(stack.address, tls=stack.caller) as client:
         speaker = Speaker(client, VoiceNames(client.voices), 20.0)
         server = WyomingServer(speaker, Patience(20.0, 5.0, 20.0), 4, certificates, (CALLER,))

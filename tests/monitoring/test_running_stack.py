@@ -2,22 +2,20 @@
 
 import asyncio
 import contextlib
-import shutil
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
-import pytest
 import yaml
 
-from cosyserve.host.supervision.layout import free_ports
 from cosyserve.metrics import names
 from tests.monitoring.promql import OURS, ROOT, RULES, Query, all_queries, base
 from tests.stacks.key_holders import key_holder, keys_of
+from tests.stacks.telemetry.prometheus_server import Prometheus, needs_prometheus, prometheus
 from tests.stacks.telemetry.scraping import ScrapedStack, scraped_stack
 from tests.stacks.up_process import TINY
 
-PROMETHEUS = shutil.which("prometheus")
 SCRAPES_SECONDS = 5
 NOT_HERE = {
     names.FAILOVERS.prometheus: "no replica fails",
@@ -31,8 +29,8 @@ FRESH = ("3d", "6h", "1d")
 
 
 @contextlib.asynccontextmanager
-async def prometheus(folder: Path, stack: ScrapedStack) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a Prometheus with our configuration, but for where it looks and how often."""
+async def observed(folder: Path, stack: ScrapedStack) -> AsyncIterator[Prometheus]:
+    """A Prometheus with our configuration, but for where it looks and how often."""
     settings = yaml.safe_load((ROOT / "observability" / "prometheus.yaml").read_text(encoding="utf-8"))
     settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     (job,) = settings["scrape_configs"]
@@ -46,32 +44,8 @@ async def prometheus(folder: Path, stack: ScrapedStack) -> AsyncIterator[httpx2.
         rules.append(folder / path.name)
         rules[-1].write_text(yaml.safe_dump(groups), encoding="utf-8")
     settings["rule_files"] = list(map(str, rules))
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    (port,) = free_ports(1)
-    process = await asyncio.create_subprocess_exec(
-        str(PROMETHEUS),
-        f"--config.file={folder / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--enable-feature=exemplar-storage",
-        "--log.level=warn",
-    )
-    try:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            await _ready(client)
-            yield client
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def _ready(client: httpx2.AsyncClient) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(httpx2.TransportError):
-                if (await client.get("/-/ready")).status_code == 200:
-                    return
-            await asyncio.sleep(0.1)
+    async with prometheus(folder, settings) as server:
+        yield server
 
 
 def needed(query: Query) -> set[str]:
@@ -79,12 +53,12 @@ def needed(query: Query) -> set[str]:
     return {base(metric) for metric in query.metrics if base(metric) in OURS}
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed")
+@needs_prometheus
 async def test_every_query_finds_what_it_names(tmp_path: Path) -> None:
     caller = key_holder("a-key", tenant="a-tenant")
     async with (
         scraped_stack(TINY, {"COSYSERVE_ORCHESTRATOR_KEYS": keys_of([caller])}, backend="fake") as stack,
-        prometheus(tmp_path, stack) as client,
+        observed(tmp_path, stack) as server,
         httpx2.AsyncClient(base_url=f"http://{stack.stack.http}", timeout=60) as http,
     ):
         for _ in range(2 * SCRAPES_SECONDS):
@@ -93,21 +67,24 @@ async def test_every_query_finds_what_it_names(tmp_path: Path) -> None:
             assert answer.status_code == 200
             await asyncio.sleep(0.5)
 
-        known = set((await client.get("/api/v1/label/__name__/values")).json()["data"])
-        exported = {base(metric) for metric in known}
+        pages = [await asyncio.to_thread(stack.text, service) for service in names.SERVICES]
+        typed = {name for page in pages for name in re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE)}
         asked = {name for query in all_queries() for name in needed(query)}
+        assert asked <= typed, "what is named in no answer of /metrics"
+
+        known = set((await server.http.get("/api/v1/label/__name__/values")).json()["data"])
+        exported = {base(metric) for metric in known}
         without = {name for name in asked if OURS[name].needs is not names.Needs.NOTHING} | set(NOT_HERE)
         assert asked - exported - without == set()
 
         empty = []
         for query in all_queries():
-            found = (await client.get("/api/v1/query", params={"query": query.plain})).json()
-            assert found["status"] == "success", (query, found)
-            if not (found["data"]["result"] or needed(query) & without or _may_be_empty(query)):
+            found = await server.query(query.plain)
+            if not (found or needed(query) & without or _may_be_empty(query)):
                 empty.append(query)
         assert empty == []
 
-        exemplars = await client.get(
+        exemplars = await server.http.get(
             "/api/v1/query_exemplars",
             params={"query": names.FIRST_BYTE.prometheus + "_bucket", "start": "0", "end": "9999999999"},
         )

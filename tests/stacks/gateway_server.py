@@ -39,7 +39,7 @@ async def gateway(
     the client, for a gateway with TLS. settings: of the gateway.
     """
     values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
-    certificates = None if values.served_files is None else CurrentCertificates(values.served_files)
+    certificates = None if values.served_files is None else CurrentCertificates(values.served_files, "served")
     app = application(values, wyoming, certificates=certificates)
     server = GatewayServer(app, values, connection_limits(values), certificates)
     listening = socket.create_server(("127.0.0.1", 0))

@@ -19,6 +19,10 @@ _OWN = "cosyserve.v1"
 _UNCOUNTED = ("/grpc.", f"/{_OWN}.InfoService/")
 """Health, reflection and GetInfo: questions about the service, not requests to it."""
 _BY_NUMBER = {status.value[0]: status for status in grpc.StatusCode}
+_CLOCKS_SECONDS = 0.1
+"""Between the deadline of a caller and the same one here: the head of the call took so long to
+arrive.
+"""
 OTHER = "other"
 """Label of methods that there are not: what a caller writes is no label."""
 
@@ -60,6 +64,14 @@ def _status_of(context: Context) -> str:
     return "UNKNOWN" if found is None else found.name
 
 
+def _cut_short(context: Context) -> str:
+    """The status that the caller reads of a call that ended without one of ours. Its own clock ends
+    it at the deadline, which may be noticed here a little before ours.
+    """
+    left = context.time_remaining()
+    return "CANCELLED" if left is None or left > _CLOCKS_SECONDS else "DEADLINE_EXCEEDED"
+
+
 def _counted(behaviour: Callable[[Any, Context], Any], record: CallRecord) -> Callable[[Any, Context], Awaitable[Any]]:
     async def served(request: Any, context: Context) -> Any:
         return await answered(behaviour(request, context), context, lambda status: _count(record, status))
@@ -75,10 +87,13 @@ async def answered(result: Any, context: Context, over: Callable[[str], None]) -
         status = "OK"
         return answer
     except asyncio.CancelledError:
-        status = "CANCELLED"
+        status = _cut_short(context)
         raise
     except grpc.aio.AbortError:
         status = _status_of(context)
+        raise
+    except grpc.aio.InternalError:  # the call was over before its status could be sent
+        status = _cut_short(context)
         raise
     finally:
         over(status)

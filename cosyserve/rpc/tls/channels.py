@@ -83,7 +83,7 @@ class RenewedChannel(DelegatingChannel):
         self._options = [*options, OWN_CONNECTION]
         if name:
             self._options.append(("grpc.ssl_target_name_override", name))
-        self._certificates = CurrentCertificates(tls.files)
+        self._certificates = CurrentCertificates(tls.files, "calls")
         self._used = self._certificates.latest()
         self._generation = self._made(self._used)
         self._next: _Generation | None = None

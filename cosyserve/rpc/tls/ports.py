@@ -22,7 +22,7 @@ def server_credentials(files: CertificateFiles) -> grpc.ServerCredentials:
     """Credentials whose certificates are those of the files when a connection begins; with `ca`,
     callers need a certificate that it signed. Raises SettingsError.
     """
-    certificates = CurrentCertificates(files)
+    certificates = CurrentCertificates(files, "served")
     used = certificates.latest()
 
     def changed() -> grpc.ServerCertificateConfiguration | None:

@@ -108,15 +108,24 @@ def status_name(status: int) -> str:
 
 
 @contextlib.contextmanager
-def active(record: RequestRecord) -> Iterator[None]:
-    """The record is that of the current task, and the request is served, while the block runs."""
+def noting(record: RequestRecord) -> Iterator[None]:
+    """The record is that of the current task while the block runs."""
     token = RECORD.set(record)
-    REQUESTS.active += 1
     try:
         yield
     finally:
-        REQUESTS.active -= 1
         RECORD.reset(token)
+
+
+@contextlib.contextmanager
+def active(record: RequestRecord) -> Iterator[None]:
+    """As `noting`, and the request is served while the block runs."""
+    REQUESTS.active += 1
+    try:
+        with noting(record):
+            yield
+    finally:
+        REQUESTS.active -= 1
 
 
 class CountedUtterance:

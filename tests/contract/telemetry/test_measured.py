@@ -10,6 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import LimitReached, Overloaded
@@ -17,6 +19,8 @@ from cosyserve.metrics import names
 from cosyserve.metrics.names import Metric
 from cosyserve.rpc.server import running
 from cosyserve.spec import SAMPLE_RATE
+from cosyserve.v1.synthesis_pb2 import SynthesizeRequest
+from cosyserve.v1.synthesis_pb2_grpc import SynthesisServiceStub
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from services.llm.backends.fake_backend import FakeBackend
@@ -27,7 +31,7 @@ from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
-from tests.stacks.calls import until
+from tests.stacks.calls import all_of, until
 from tests.stacks.gateway_server import gateway
 from tests.stacks.in_process import HERE, orchestrated, serving
 from tests.stacks.key_holders import key_holder, keys_of
@@ -134,6 +138,17 @@ async def test_a_hang_up_is_counted_in_every_stage_and_leaves_nothing() -> None:
         assert stack.added(names.REAL_TIME_FACTOR) == 0, "only what was finished has a pace"
 
 
+async def test_a_deadline_is_counted_as_the_caller_reads_it() -> None:
+    async with measured(token_milliseconds=20.0) as stack, grpc.aio.insecure_channel(stack.address) as channel:
+        stub, request = SynthesisServiceStub(channel), SynthesizeRequest(text=" ".join([TEXT] * 20))
+        for seconds in (timeouts := (0.3, 1.0, 2.0)):  # before the first sound, and behind it
+            with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):
+                await all_of(stub.Synthesize(request, timeout=seconds))
+        await stack.idle()
+        await until(lambda: stack.added(names.REQUESTS) == len(timeouts))
+        assert stack.added(names.REQUESTS, method="Synthesize", status="DEADLINE_EXCEEDED") == len(timeouts)
+
+
 async def test_a_full_server_counts_whom_it_refuses() -> None:
     async with measured(token_milliseconds=20.0, max_streams=1) as stack:
         async with stack.client.synthesize(" ".join([TEXT] * 20)) as speech:
@@ -164,7 +179,7 @@ async def test_a_key_has_its_own_counts_and_its_limit_is_named() -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
             async with grpc.aio.insecure_channel(stack.address) as channel:
                 await channel.unary_unary("/cosyserve.v1.SynthesisService/ListVoices")(b"")
-        assert stack.added(names.REQUESTS, method="ListVoices", status="UNAUTHENTICATED") == 1
+        await until(lambda: stack.added(names.REQUESTS, method="ListVoices", status="UNAUTHENTICATED") == 1)
 
 
 async def test_a_replica_that_is_gone_is_a_failover() -> None:
@@ -175,16 +190,30 @@ async def test_a_replica_that_is_gone_is_a_failover() -> None:
 
 
 async def test_the_gateway_counts_by_api() -> None:
-    async with measured() as stack, gateway(stack.address) as served:
+    async with measured() as stack, gateway(stack.address, max_websockets=1, max_held_bytes=1 << 20) as served:
         answers = [
             await served.http.post("/v1/audio/speech", json={"model": "tts-1", "voice": "alloy", "input": text})
             for text in (TEXT, TEXT, "")
         ]
         answers.append(await served.http.get("/v1/nothing"))
         answers.append(await served.http.get("/healthz"))
-        assert [answer.status_code for answer in answers] == [200, 200, 400, 404, 200]
+        # Refused before there is a route.
+        answers.append(await served.http.post("/v1/audio/speech", content=b"x" * 2_000_000))
+        whole = {"tts_text": " ".join([TEXT] * 50), "format": "wav"}
+        answers.append(await served.http.post("/inference_sft", data=whole))
+        async with connect(address := f"ws://{served.address}/v1/audio/stream"):
+            with pytest.raises(InvalidStatus, match="503"):
+                await connect(address)
+        assert [answer.status_code for answer in answers] == [200, 200, 400, 404, 200, 413, 429]
         await until(lambda: stack.added(names.REQUESTS, "gateway", method="openai", status="OK") == 2)
         assert stack.added(names.REQUESTS, "gateway", method="openai", status="INVALID_ARGUMENT") == 1
         assert stack.added(names.REQUESTS, "gateway", method="other", status="NOT_FOUND") == 1
-        assert stack.added(names.FIRST_BYTE, "gateway", method="openai") == 2
+        refused = {"method": "openai", "status": "RESOURCE_EXHAUSTED"}
+        await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
+        refused = {"method": "websocket", "status": "UNAVAILABLE"}
+        await until(lambda: stack.added(names.REQUESTS, "gateway", **refused) == 1)
+        limits = ("body", "memory", "connections")
+        assert [stack.added(names.REFUSALS, "gateway", limit=limit) for limit in limits] == [1, 1, 1]
+        # A whole file that was refused had begun to sound.
+        assert [stack.added(names.FIRST_BYTE, "gateway", method=api) for api in ("openai", "cosyvoice")] == [2, 0]
         await stack.idle()

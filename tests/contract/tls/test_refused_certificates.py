@@ -2,6 +2,7 @@
 port and on those of the stages, by every method.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from cosyserve.client import AsyncClient
 from cosyserve.errors import PermissionDenied, Unauthenticated, Unavailable
 from cosyserve.foreign import cosyvoice_pb2, riva_tts_pb2
+from cosyserve.metrics import names
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.tls.client_tls import ClientTls
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
@@ -19,6 +21,7 @@ from tests.stacks.every_request import methods
 from tests.stacks.key_holders import key_holder, keys_of
 from tests.stacks.scripted_stages import expected_audio
 from tests.stacks.secured import CALLER, ORCHESTRATOR, STAGE, Secured, health_status, secured, tls_of
+from tests.stacks.telemetry.scraping import reader
 
 FILES = {"orchestrator": synthesis_pb2, "frontend": frontend_pb2, "llm": llm_pb2, "token2wav": token2wav_pb2}
 FOREIGN = (riva_tts_pb2, cosyvoice_pb2)
@@ -132,6 +135,14 @@ async def test_the_right_caller_hears_speech(stack: Secured) -> None:
         await client.connect()
         speech = client.synthesize("one three", sentence_pause_milliseconds=0)
         assert await speech.read() == expected_audio("one three")
+
+
+async def test_the_metrics_say_when_the_certificates_of_each_way_end(stack: Secured) -> None:
+    expiry, now = names.CERTIFICATE_EXPIRY, time.time()
+    samples = reader().scrape("orchestrator").samples
+    left = {sample.labels["use"]: sample.value - now for sample in samples if sample.name == expiry.prometheus}
+    assert left.keys() == set(names.CERTIFICATE_USES)
+    assert all(0 < seconds < 366 * 86_400 for seconds in left.values())
 
 
 async def test_a_caller_is_told_why_it_is_refused(stack: Secured, tmp_path: Path) -> None:

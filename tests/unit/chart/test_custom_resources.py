@@ -11,7 +11,7 @@ from tools.chart import crd_schemas, custom_resources
 from tools.chart.rendering import examples
 
 needs_types = pytest.mark.skipif(not crd_schemas.installed(), reason="make check-chart has not fetched the types")
-KINDS = {"ScaledObject", "HTTPRoute", "GRPCRoute", "BackendTLSPolicy", "PodMonitor"}
+KINDS = {"ScaledObject", "HTTPRoute", "GRPCRoute", "BackendTLSPolicy", "PodMonitor", "PrometheusRule"}
 
 
 def custom(name: str = "many") -> dict[str, dict]:

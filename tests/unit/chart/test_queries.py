@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.stacks.telemetry.made_series import Pods, Prometheus, Series, needs_prometheus, running, wanted_pods
 from tests.unit.chart.manifests_of import SERVICES, by_name, documents, needs_helm
-from tests.unit.chart.prometheus_server import Pods, Prometheus, Series, needs_prometheus, running, wanted_pods
 
 pytestmark = [needs_helm, needs_prometheus]
 READY = {"frontend": 2, "llm": 2, "token2wav": 3, "orchestrator": 2, "gateway": 2}

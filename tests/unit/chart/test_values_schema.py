@@ -14,7 +14,8 @@ from tools.chart.rendering import CHART, SETS
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-FREE = {"settings", "limits", "requests", "nodeSelector", "matchLabels", "labels", "digests", "accountAnnotations"}
+FREE = {"settings", "limits", "requests", "nodeSelector", "matchLabels", "labels", "digests"}
+FREE |= {"annotations", "accountAnnotations"}
 """Whose keys are names of somebody else."""
 
 

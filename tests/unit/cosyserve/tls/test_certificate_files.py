@@ -49,12 +49,12 @@ def test_what_is_wrong_is_said_by_file(folder: Folder, file: str, contents: byte
     path = folder.path / file
     path.unlink() if contents is None else path.write_bytes(contents)
     with pytest.raises(SettingsError, match=complaint):
-        CurrentCertificates(folder.files)
+        CurrentCertificates(folder.files, "served")
 
 
 def test_the_newest_usable_ones_are_used(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    certificates = CurrentCertificates(folder.files)
+    certificates = CurrentCertificates(folder.files, "served")
     first = certificates.latest()
     assert certificates.latest() is first
     fresh = AUTHORITY.issue()
@@ -80,7 +80,7 @@ def test_the_links_of_a_mounted_secret_are_followed(tmp_path: Path) -> None:
     mounted = Folder(tmp_path)
     for path in (mounted.certificate, mounted.key, mounted.ca):
         path.symlink_to(Path("..data") / path.name)
-    certificates = CurrentCertificates(mounted.files)
+    certificates = CurrentCertificates(mounted.files, "served")
     (tmp_path / "..new").symlink_to("second")
     (tmp_path / "..new").rename(tmp_path / "..data")
     assert certificates.latest().certificate == (tmp_path / "second" / "tls.crt").read_bytes()
