@@ -145,9 +145,9 @@ class DeadlineExceeded(CosyserveError):
 
 
 class CallersDeadline(DeadlineExceeded):
-    """No caller waits for the result any more; `google.rpc.ErrorInfo` has the reason, so that a peer
-    that drops the work is not taken for one that stalls. queue: where the work waited, or `call` if
-    it was running.
+    """No caller waits for the result any more; `google.rpc.ErrorInfo` has the reason, so that a
+    peer that drops the work is not taken for one that stalls. queue: where the work waited, or
+    `call` if it was running.
     """
 
     reason = "CALLERS_DEADLINE"

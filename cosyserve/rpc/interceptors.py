@@ -246,8 +246,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
     `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, that a
-    limit of an API key was reached, that the request is in quarantine, or that its caller's deadline
-    is over.
+    limit of an API key was reached, that the request is in quarantine, or that its caller's
+    deadline is over.
     """
     telemetry.failed(error)
     current_record().answered(error)
