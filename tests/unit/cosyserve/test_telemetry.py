@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from opentelemetry import trace
 
 from cosyserve import telemetry
 from cosyserve.telemetry import ENDPOINT_VARIABLES
@@ -44,5 +45,5 @@ def test_a_collector_that_cannot_be_reached_holds_up_no_end(monkeypatch: pytest.
         def shutdown(self) -> None:
             threading.Event().wait()
 
-    monkeypatch.setattr(telemetry.trace, "get_tracer_provider", Hanging)
+    monkeypatch.setattr(trace, "get_tracer_provider", Hanging)
     telemetry.shutdown(0.01)

@@ -129,7 +129,12 @@ async def test_the_servers_of_this_host_are_read_again_when_they_are_silent(
     server.records, server.failure = {"llm.test": ["127.0.0.2"]}, "silent"
     looks, made = asked(server), list[object]()
     original = looks._made
-    monkeypatch.setattr(looks, "_made", lambda: made.append(1) or original())
+
+    def counted() -> object:
+        made.append(resolver := original())
+        return resolver
+
+    monkeypatch.setattr(looks, "_made", counted)
     for _ in range(2):
         with pytest.raises(LookupFailed):
             await looks.addresses()
