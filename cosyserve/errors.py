@@ -16,7 +16,8 @@
     │   ├── PeerLost        UNAVAILABLE          a peer was lost while it worked
     │   └── DeviceLost      UNAVAILABLE          the GPU of this service is lost
     ├── DeadlineExceeded    DEADLINE_EXCEEDED    a peer did not answer in time
-    │   └── CallersDeadline DEADLINE_EXCEEDED    the caller's deadline has passed, or will
+    │   └── CallersDeadline DEADLINE_EXCEEDED    the caller's deadline has passed, or will, or
+    │                                            its text stays away
     ├── CallerStalled       DEADLINE_EXCEEDED    the caller read or sent nothing in time;
     │                                            another replica would not help
     └── InternalFault       INTERNAL             our fault: an engine failed
@@ -145,9 +146,12 @@ class DeadlineExceeded(CosyserveError):
 
 
 class CallersDeadline(DeadlineExceeded):
-    """No caller waits for the result any more. queue: where the work waited, or `call` if it was
-    running.
+    """No caller waits for the result any more, or none goes on with what it is made of;
+    `google.rpc.ErrorInfo` has the reason, so that a peer that drops the work is not taken for one
+    that stalls. queue: where the work waited, or `call` if it was running.
     """
+
+    reason = "CALLERS_DEADLINE"
 
     def __init__(self, message: str, *, queue: str = "call", retry_after: float | None = None) -> None:
         super().__init__(message, retry_after=retry_after)

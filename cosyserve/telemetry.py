@@ -8,6 +8,7 @@ kind and the status, never the text: that may quote the caller.
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ class Timing:
 
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_LAST_SECONDS = 3.0
 tracer = trace.get_tracer("cosyserve")
 
 
@@ -69,18 +71,26 @@ def _export_spans(resource: dict[str, str]) -> None:
         from cosyserve.traces.file_export import FileSpanExporter
 
         exporters.append(FileSpanExporter(Path(path)))
-    tracers = TracerProvider(resource=Resource.create(resource))
+    tracers = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
     for exporter in exporters:
         tracers.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=500))
     trace.set_tracer_provider(tracers)
 
 
-def shutdown() -> None:
-    """Send what is still buffered."""
-    for exporting in (trace.get_tracer_provider(), metrics.get_meter_provider()):
-        stop = getattr(exporting, "shutdown", None)
-        if stop is not None:
-            stop()
+def shutdown(seconds: float = _LAST_SECONDS) -> None:
+    """Send what is still buffered; return after so many seconds at the latest, so that a collector
+    which cannot be reached holds up no restart.
+    """
+
+    def send() -> None:
+        for exporting in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+            stop = getattr(exporting, "shutdown", None)
+            if stop is not None:
+                stop()
+
+    sending = threading.Thread(target=send, name="last telemetry", daemon=True)
+    sending.start()
+    sending.join(seconds)
 
 
 def call_span(name: str, parent: Context) -> contextlib.AbstractContextManager[trace.Span]:

@@ -36,7 +36,13 @@ _MOST_STREAMS_OF_A_POD = 100_000
 
 
 class Impossible(SettingsError):
-    """No number of pods holds what is asked for; the text says what does not, and what would."""
+    """No number of pods holds what is asked for; the text says what does not, and what would.
+    seconds: of the first sound of a single stream, infinite where that is not what is too long.
+    """
+
+    def __init__(self, message: str, seconds: float = math.inf) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +113,7 @@ def plan(profile: EngineProfile, demand: Demand, choices: Choices, placement: st
         except Impossible as error:
             errors.append(error)
     if not plans:
-        raise errors[0]
+        raise min(errors, key=lambda error: error.seconds)
     return min(plans, key=lambda one: one.gpus)
 
 
@@ -260,7 +266,8 @@ def _refuse(one: EngineLoad, demand: Demand, pages: int, placement: str) -> None
     if one.first_sound > demand.slo:
         raise Impossible(
             f"--slo-ms is {1000 * demand.slo:.0f}, and even a single stream sounds after "
-            f"{1000 * one.first_sound:.0f} ms (95th percentile, GPUs {placement}); allowed is what is above that"
+            f"{1000 * one.first_sound:.0f} ms (95th percentile, GPUs {placement}); allowed is what is above that",
+            one.first_sound,
         )
     raise Impossible(
         f"a sentence of {demand.sentence:g} s takes {demand.blocks + 0.5:.0f} blocks of state, of which the GPU holds "

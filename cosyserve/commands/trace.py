@@ -11,7 +11,7 @@ from typing import Any
 
 from cosyserve.commands.terminal import waterfall
 from cosyserve.commands.terminal.arguments import add_json
-from cosyserve.commands.terminal.output import WrongUsage, print_json
+from cosyserve.commands.terminal.output import WrongUsage, print_json, printable
 from cosyserve.errors import InvalidRequest, NotFound
 from cosyserve.metrics.names import TERMS
 from cosyserve.settings import TRACE_FILE
@@ -57,7 +57,7 @@ async def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"requests": [as_dict(sound) for sound in found]})
     else:
-        print("\n\n".join("\n".join(waterfall.lines(sound)) for sound in found))
+        print("\n\n".join("\n".join(map(printable, waterfall.lines(sound))) for sound in found))
     return 0
 
 

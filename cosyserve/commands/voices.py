@@ -10,7 +10,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.commands.terminal.api_key import api_key
 from cosyserve.commands.terminal.arguments import add_json, add_server, model_directory, pair, voices_url
-from cosyserve.commands.terminal.output import print_json
+from cosyserve.commands.terminal.output import print_json, printable
 from cosyserve.commands.terminal.server_package import require_engines, run_module
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
 from cosyserve.commands.terminal.tls_arguments import client_tls
@@ -161,25 +161,20 @@ def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
     print(f"{voice.id}: {_line(voice)}")
     for name in ("description", "transcript", "provenance"):
         if value := getattr(voice, name):
-            print(f"  {name}: {_printable(value)}")
+            print(f"  {name}: {printable(value)}")
     if now := voice.tokens_before_sound:
         cut = voice.tokens_before_sound_if_cut
         gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
         print(f"  first sound: after {now} speech tokens{gain}")
     for key, value in voice.labels.items():
-        print(f"  {key}={_printable(value)}")
+        print(f"  {key}={printable(value)}")
     return 0
-
-
-def _printable(text: str) -> str:
-    """The text comes from another user, and a terminal obeys control characters."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _cells(voice: VoiceLine) -> tuple[str, ...]:
     """The cells of _COLUMNS; - for unknown values."""
-    language, sex = (_printable(text) or "-" for text in (voice.language_code, voice.sex))
-    name = _printable(voice.display_name) + (" (default)" if voice.is_default else "")
+    language, sex = (printable(text) or "-" for text in (voice.language_code, voice.sex))
+    name = printable(voice.display_name) + (" (default)" if voice.is_default else "")
     return (voice.id, language, sex, _prompt(voice), voice.created or "-", voice.content_hash, name.strip())
 
 
@@ -189,7 +184,7 @@ def _prompt(voice: VoiceLine) -> str:
 
 def _line(voice: VoiceLine) -> str:
     parts = [f"prompt {_prompt(voice)}", voice.content_hash]
-    parts += [part for part in (voice.language_code, voice.created, _printable(voice.display_name)) if part]
+    parts += [part for part in (voice.language_code, voice.created, printable(voice.display_name)) if part]
     return "  ".join(parts) + ("  (default)" if voice.is_default else "")
 
 

@@ -50,7 +50,7 @@ def start(service: str, resource: dict[str, str], *, scraped: bool) -> None:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
         readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
-    metrics.set_meter_provider(MeterProvider(readers, Resource.create(resource)))
+    metrics.set_meter_provider(MeterProvider(readers, Resource.create(resource), shutdown_on_exit=False))
     _begin_at_zero(service)
     if service in names.GPU_MEMORY.services:
         Scraped.gpus = watch()

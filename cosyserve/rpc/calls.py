@@ -145,9 +145,11 @@ def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | Non
     return next((errors.SPEECH_FAULTS[reason] for reason in _reasons(error) if reason in errors.SPEECH_FAULTS), None)
 
 
-def _by_reason(error: grpc.aio.AioRpcError) -> type[errors.LimitReached | errors.Quarantined] | None:
+def _by_reason(
+    error: grpc.aio.AioRpcError,
+) -> type[errors.LimitReached | errors.Quarantined | errors.CallersDeadline] | None:
     """The kind that its code and `google.rpc.ErrorInfo` name together, if any."""
-    for kind in (errors.LimitReached, errors.Quarantined):
+    for kind in (errors.LimitReached, errors.Quarantined, errors.CallersDeadline):
         if error.code() is kind.code and kind.reason in _reasons(error):
             return kind
     return None

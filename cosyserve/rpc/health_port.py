@@ -33,8 +33,8 @@ class HealthPort:
     """GET /healthz: 200 while the process answers; GET /readyz: 200 if it is ready, else 503; GET
     /metrics: the metrics, in OpenMetrics if the header Accept asks for it.
 
-    A request is read for five seconds and up to 4 KiB; of more than 32 connections at once further
-    ones are closed.
+    A request is read, and its answer taken, within five seconds; it has up to 4 KiB. Of more than
+    32 connections at once further ones are closed.
     """
 
     def __init__(self, state: Callable[[], Awaitable[str]], page: Page = provider.page) -> None:
@@ -91,9 +91,11 @@ class HealthPort:
                 async with asyncio.timeout(_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(_response(*await self._answer_to(head)))
-                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
         finally:
-            writer.close()
+            # One that has not taken its answer by now would keep it, and the connection, for ever.
+            writer.transport.abort()
 
     async def _answer_to(self, head: bytes) -> tuple[int, str, bytes]:
         """Status, content type and body."""

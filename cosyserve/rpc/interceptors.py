@@ -246,7 +246,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
     `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, that a
-    limit of an API key was reached, or that the request is in quarantine.
+    limit of an API key was reached, that the request is in quarantine, or that its caller's
+    deadline is over.
     """
     telemetry.failed(error)
     current_record().answered(error)
@@ -265,7 +266,7 @@ def _details(error: CosyserveError) -> Iterator[Message]:
         yield error_details_pb2.RetryInfo(retry_delay=delay)
     if isinstance(error, LimitReached):
         yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata={LIMIT: error.limit})
-    elif isinstance(error, Quarantined):
+    elif isinstance(error, Quarantined | CallersDeadline):
         yield error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)
     if isinstance(error, SpeechFault):
         _FAULTS.add(1, guard=error.guard)

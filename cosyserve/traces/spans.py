@@ -61,7 +61,7 @@ def read_traces(paths: Iterable[Path]) -> Traces:
                 lines += 1
                 try:
                     found = list(_spans_of(json.loads(line)))
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                     unreadable += 1
                     continue
                 for span in found:
@@ -77,17 +77,26 @@ def _spans_of(export: Any) -> Iterator[Span]:
         service = str(_attributes(resource.get("resource", {}).get("attributes", ())).get("service.name", ""))
         for scope in resource.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
+                start, end = _moment(span["startTimeUnixNano"]), _moment(span["endTimeUnixNano"])
                 yield Span(
                     trace=span["traceId"].lower(),
                     id=span["spanId"].lower(),
                     parent=span.get("parentSpanId", "").lower(),
                     name=span["name"],
                     service=service,
-                    start_ns=int(span["startTimeUnixNano"]),
-                    end_ns=int(span["endTimeUnixNano"]),
+                    start_ns=start,
+                    # A clock that was set back while it ran: nothing lasts less than no time.
+                    end_ns=max(start, end),
                     failed=span.get("status", {}).get("code") in (_ERROR, "STATUS_CODE_ERROR"),
                     attributes=_attributes(span.get("attributes", ())),
                 )
+
+
+def _moment(value: Any) -> int:
+    """Raises ValueError for what is no number of nanoseconds in 64 bits."""
+    if not 0 <= (nanoseconds := int(value)) < 1 << 64:
+        raise ValueError("no time since the epoch")
+    return nanoseconds
 
 
 def _attributes(pairs: Iterable[Any]) -> dict[str, AttributeValue]:

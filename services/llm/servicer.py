@@ -11,7 +11,7 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
-from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.errors import CallersDeadline, InvalidRequest
 from cosyserve.generations.generation import SilentTokens
 from cosyserve.metrics.first_result import FirstResult
 from cosyserve.rpc import deadlines
@@ -86,7 +86,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         context: ServicerContext[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateStreamResponse]:
         """Generate tokens while text ids arrive. The client sends the setup first, then messages of
-        text ids. Raises as `Generate`, and DeadlineExceeded after `idle_seconds` without them.
+        text ids. Raises as `Generate`, and CallersDeadline after `idle_seconds` without them.
         """
         requests = aiter(request_iterator)
         setup = await setup_of(requests)
@@ -101,7 +101,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: list[int], first: FirstResult
     ) -> TextStream:
         """The ids of each message that has any, also appended to `received`. Messages without ids
-        do not extend the deadline. Raises InvalidRequest, and DeadlineExceeded when no ids arrive
+        do not extend the deadline. Raises InvalidRequest, and CallersDeadline when no ids arrive
         in time.
         """
         loop = asyncio.get_running_loop()
@@ -124,14 +124,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     async def _next_message(
         self, deadline: float, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
     ) -> llm_pb2.GenerateStreamRequest | None:
-        """The next message; None after the last. Raises DeadlineExceeded when the event loop's time
+        """The next message; None after the last. Raises CallersDeadline when the event loop's time
         reaches `deadline`.
         """
         try:
             async with asyncio.timeout_at(deadline):
                 return await anext(requests, None)
         except TimeoutError:
-            raise DeadlineExceeded(f"no text came for {self._idle_seconds:g} s") from None
+            raise CallersDeadline(f"no text came for {self._idle_seconds:g} s") from None
 
     def _generation(self, setup: llm_pb2.GenerateSetup, text: tuple[int, ...] | TextStream) -> Generation:
         """The request to the backend, with `setup` validated. Raises InvalidRequest, or

@@ -36,6 +36,11 @@ class Parser(argparse.ArgumentParser):
         raise WrongUsage(message, self.format_usage())
 
 
+def printable(text: str) -> str:
+    """`text`, which comes from someone else, with blanks for what a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 def print_json(value: Any, *, to_stderr: bool = False) -> None:
     """Print one JSON object in one line."""
     print(json.dumps(plain(value)), file=sys.stderr if to_stderr else sys.stdout)

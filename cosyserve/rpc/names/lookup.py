@@ -66,9 +66,10 @@ class NameLookup:
         except dns.resolver.NoAnswer:
             return []
         except dns.exception.Timeout as error:
+            self._resolver = None  # the servers of this host may have changed
             raise LookupFailed(f"no answer within {_ALL_SECONDS:g} s") from error
         except (dns.exception.DNSException, OSError, ValueError, UnicodeError) as error:
-            self._resolver = None  # the servers of this host may have changed
+            self._resolver = None
             raise LookupFailed(str(error) or type(error).__name__) from error
         return [record.address for record in answer]
 

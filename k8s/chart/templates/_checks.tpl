@@ -5,6 +5,10 @@
 {{- if not (or $values.access.secret $values.access.insecure (get $orchestrator "JWT_ISSUER")) }}
 {{- fail "callers need keys, or every caller in the cluster could speak, make voices and delete them: access.secret names a Secret with keys.json (cosyserve keys add), or access.insecure=true says that this is wanted" }}
 {{- end }}
+{{- /* helm allows more than the name of a Service may be, which is this and -orchestrator-pods. */}}
+{{- if or (gt (len .Release.Name) 40) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" .Release.Name)) }}
+{{- fail (printf "the release is named %q, but Services are named after it: allowed are 1 to 40 lower-case letters, digits and hyphens, with a letter first and no hyphen last" .Release.Name) }}
+{{- end }}
 {{- if and $values.services.gateway.wyomingPort (not (or $values.access.wyomingSecret $values.access.insecure)) }}
 {{- fail "callers of Wyoming have no keys: access.wyomingSecret names a Secret with api-key, the key for which they speak, or access.insecure=true says that everyone is served" }}
 {{- end }}
@@ -15,6 +19,15 @@
 {{- end }}
 {{- end }}
 {{- range $name, $service := $values.services }}
+{{- if has (int $values.healthPort) (list (int $service.port) (int ($service.wyomingPort | default 0))) }}
+{{- fail (printf "healthPort is %v, which is a port of services.%s, too" $values.healthPort $name) }}
+{{- end }}
+{{- if eq (int $service.port) (int ($service.wyomingPort | default 0)) }}
+{{- fail (printf "services.%s: port and wyomingPort are both %v" $name $service.port) }}
+{{- end }}
+{{- if and $service.tlsSecret (not $values.tls.secret) }}
+{{- fail (printf "services.%s.tlsSecret replaces tls.secret for one service, and tls.secret is empty: services speak TLS with each other, or none does" $name) }}
+{{- end }}
 {{- if hasKey $service.settings "DRAIN_SECONDS" }}
 {{- fail (printf "services.%s.settings.DRAIN_SECONDS follows from longestUtteranceSeconds; set that" $name) }}
 {{- end }}

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import grpc
 
-from cosyserve.errors import Unavailable
+from cosyserve.errors import CosyserveError, Unavailable
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.calls import as_error
@@ -43,6 +43,14 @@ _MAY_PASS = frozenset(
 )
 """Of a call that failed while another one runs: that one may succeed."""
 T = TypeVar("T")
+
+
+class LostElsewhere(Unavailable):
+    """The call was lost at `replica`, to which it was hedged, and not where it was begun."""
+
+    def __init__(self, lost: CosyserveError, replica: Replica) -> None:
+        super().__init__(lost.message, retry_after=lost.retry_after)
+        self.replica = replica
 
 
 class Hedging:
@@ -87,7 +95,7 @@ async def first_answer(
 
     ask: a pure function of the replica; when it is cancelled it ends its call. discard: called with
     what it gave, at the end of the block, and at once for an answer that comes too late. Raises
-    what `ask` raises for `replica`.
+    what `ask` raises for `replica`, and LostElsewhere if the block loses the other one.
     """
     begun, delay = time.monotonic(), hedging.begins(method)
     async with contextlib.AsyncExitStack() as held:
@@ -112,6 +120,11 @@ async def first_answer(
                 _note_failure(first, replicas, replica)
         try:
             yield answer
+        except grpc.aio.AioRpcError as error:
+            lost = as_error(error, replicas.stage)
+            if winner is first or other is None or not isinstance(lost, Unavailable):
+                raise
+            raise LostElsewhere(lost, other) from error
         finally:
             discard(answer)
 

@@ -25,7 +25,7 @@ def request_key(utterance: Utterance) -> str:
     if not utterance.text:
         return ""
     prompting = utterance.prompting
-    recording = "" if prompting.recording is None else hashlib.sha256(prompting.recording.audio).hexdigest()
+    recording = "" if prompting.recording is None else prompting.recording.digest
     return _key(
         "request",
         utterance.text,

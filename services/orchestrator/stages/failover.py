@@ -23,6 +23,7 @@ from cosyserve.rpc.calls import ENDED_BETWEEN, as_error
 from cosyserve.rpc.deadlines import require_time
 from cosyserve.rpc.load.breaker import Verdict, verdict_of
 from cosyserve.rpc.replicas import Replica, ReplicaSet
+from services.orchestrator.faults.hedging import LostElsewhere
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.retry_budget import RetryBudget
 from services.orchestrator.faults.work import Work
@@ -171,10 +172,11 @@ async def call_with_failover(
                 declined.add(replica)
                 last = error
             except (errors.Unavailable, errors.DeadlineExceeded) as error:
-                policy.budget.lost(replica, replica.calls + 1)
+                lost = error.replica if isinstance(error, LostElsewhere) else replica
+                policy.budget.lost(lost, lost.calls + 1)
                 if isinstance(error, errors.Unavailable):
                     gone = True
-                    replicas.suspect(replica)
+                    replicas.suspect(lost)
                 else:
                     declined.add(replica)
                 failures += 1
@@ -182,7 +184,7 @@ async def call_with_failover(
                 log.warning(
                     "%s at %s: %s; attempt %d of %d",
                     replicas.stage,
-                    replica.target,
+                    lost.target,
                     error.message,
                     failures,
                     policy.attempts,
@@ -221,7 +223,7 @@ async def _try(
             verdict = Verdict.SUCCESS
         except errors.CosyserveError as error:
             require_time()
-            verdict = verdict_of(error)
+            verdict = Verdict.NOTHING if isinstance(error, LostElsewhere) else verdict_of(error)
             if error.message.endswith(ENDED_BETWEEN) and replica.channel.get_state() is not _CONNECTED:
                 raise errors.PeerLost(error.message) from error
             raise

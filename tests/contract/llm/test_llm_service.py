@@ -13,7 +13,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.errors import DeadlineExceeded, Repeated
+from cosyserve.errors import CallersDeadline, Repeated
 from cosyserve.generations.generation import SilentTokens
 from cosyserve.rpc.calls import as_error, retry_delay
 from cosyserve.telemetry import Timing
@@ -330,7 +330,7 @@ async def test_empty_text_is_no_progress() -> None:
     async with backend() as engine:
         feed = engine.engine.feed
         engine.engine.feed = lambda sequence, ids: (fed.append(ids), feed(sequence, ids))[1]  # type: ignore[method-assign]
-        with pytest.raises(DeadlineExceeded, match=r"no text came for 0\.3 s"):
+        with pytest.raises(CallersDeadline, match=r"no text came for 0\.3 s"):
             await all_of(LlmServicer(engine, idle_seconds=0.3).GenerateStream(babble(), AsyncMock()))
     assert fed == []
 

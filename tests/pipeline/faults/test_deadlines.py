@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
+from cosyserve.errors import CallersDeadline
 from cosyserve.v1 import synthesis_pb2
-from tests.pipeline.calling import hook, speak
+from tests.pipeline.calling import hook, speak, spoken
 from tests.stacks.calls import all_of, refusal
 from tests.stacks.scripted_stages import Stack
 
@@ -55,3 +56,25 @@ async def test_a_request_that_has_no_time_for_a_first_sound_begins_nothing(runni
     assert error is not None
     await asyncio.sleep(0.3)
     assert running.scripts["frontend"][0].calls.count("analyze") == before
+
+
+@pytest.mark.parametrize("stage_name", ["llm", "token2wav"])
+@pytest.mark.start(replicas={"llm": 2, "token2wav": 2}, breaker_failures=2, breaker_seconds=30.0)
+async def test_a_stage_that_drops_work_for_its_deadline_is_not_taken_for_a_dead_one(
+    running: Stack, stage_name: str
+) -> None:
+    """It may do so before the orchestrator sees the deadline pass. The work is tried nowhere else,
+    and callers in a hurry open no breaker for the others.
+    """
+    dropped: list[str] = []
+
+    async def drop(context: Any, *_: Any) -> None:
+        dropped.append(stage_name)
+        raise CallersDeadline("the sentence was not begun in time for its caller")
+
+    hook(running, stage_name, drop)
+    for _ in range(8):
+        await refusal(within(running, 15.0), grpc.StatusCode.DEADLINE_EXCEEDED, "not begun in time")
+    assert len(dropped) == 8
+    hook(running, stage_name, None)
+    await spoken(running)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.unit.chart.manifests_of import needs_helm, refusal
-from tools.chart.rendering import CHART, SETS
+from tools.chart.rendering import CHART, SETS, ChartError, helm, manifests
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -72,7 +72,25 @@ def test_each_field_misspelt_is_refused(values: Any) -> None:
         ("podMonitors.interval=often", "interval"),
         ("networkPolicies.metrics[0].podSelectors.a=b", "podSelectors"),
         ("routes.http.enabled=true,routes.http.parents[0].nam=public", "nam"),
+        ("healthPort=50053", "healthPort is 50053, which is a port of services.llm"),
+        ("services.gateway.wyomingPort=8081", "healthPort is 8081, which is a port of services.gateway"),
+        ("services.gateway.wyomingPort=8080", "port and wyomingPort are both 8080"),
+        ("services.gateway.tlsSecret=public", "tls.secret is empty"),
     ],
 )
 def test_wrong_values_are_refused_by_name(setting: str, complaint: str) -> None:
     assert complaint in refusal("access.insecure=true", setting)
+
+
+@needs_helm
+@pytest.mark.parametrize("release", ["a" * 41, "1tts", "my.tts"])
+def test_a_release_after_which_no_service_can_be_named_is_refused(release: str) -> None:
+    with pytest.raises(ChartError, match="Services are named after it"):
+        helm("template", release, CHART, "--set", "access.insecure=true")
+
+
+@needs_helm
+def test_the_longest_name_of_a_release_is_short_enough_for_every_object() -> None:
+    more = ("--set", "access.insecure=true,autoscaling.kind=hpa")
+    made = manifests(helm("template", "a" * 40, CHART, *more))
+    assert max(len(each["metadata"]["name"]) for each in made) <= 63

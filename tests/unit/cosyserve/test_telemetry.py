@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+from opentelemetry import trace
 
+from cosyserve import telemetry
 from cosyserve.telemetry import ENDPOINT_VARIABLES
 
 PROGRAM = """
@@ -35,3 +38,12 @@ def test_spans_are_recorded_and_sent_only_with_an_endpoint(variable: str | None,
     assert (
         subprocess.check_output([sys.executable, "-c", PROGRAM], env=environ, text=True, timeout=60).strip() == outcome
     )
+
+
+def test_a_collector_that_cannot_be_reached_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging:
+        def shutdown(self) -> None:
+            threading.Event().wait()
+
+    monkeypatch.setattr(trace, "get_tracer_provider", Hanging)
+    telemetry.shutdown(0.01)

@@ -57,6 +57,15 @@ def test_every_image_is_built() -> None:
     assert set(built) == images - {"llm", "token2wav"}
 
 
+def test_released_images_are_named_as_the_chart_names_them() -> None:
+    """<image.repository>-<service>, below a registry."""
+    values = yaml.safe_load((ROOT / "k8s" / "chart" / "values.yaml").read_text(encoding="utf-8"))
+    released = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["images"]["steps"]
+    (build,) = [step for step in released if step.get("id") == "build"]
+    name = build["with"]["tags"].rpartition(":")[0]
+    assert name == f"${{{{ env.REGISTRY }}}}/{values['image']['repository']}-${{{{ matrix.target }}}}"
+
+
 def test_the_tests_of_upgrades_find_the_commit_of_the_last_release() -> None:
     job = read(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]
     (checkout,) = [step for step in job["steps"] if "checkout" in step.get("uses", "")]

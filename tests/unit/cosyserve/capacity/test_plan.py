@@ -98,6 +98,16 @@ def test_what_cannot_be_is_refused_with_what_could() -> None:
         plan(PROFILE, replace(MANY, slo=0.02), Choices())
 
 
+def test_what_is_said_to_be_allowed_is_allowed() -> None:
+    """Of two placements the one counts with which more can be asked for."""
+    one = Demand(streams=1, slo=0.02)
+    with pytest.raises(Impossible) as caught:
+        plan(PROFILE, one, Choices())
+    assert plan(PROFILE, replace(one, slo=1.3 * caught.value.seconds), Choices()).gpus
+    with pytest.raises(Impossible):
+        plan(PROFILE, replace(one, slo=0.99 * caught.value.seconds), Choices())
+
+
 def test_values_name_what_the_plan_says() -> None:
     found = plan(PROFILE, MANY, Choices(), SHARED)
     given = yaml.safe_load(as_yaml(found))

@@ -1,11 +1,13 @@
 """Health over HTTP: what a service publishes, for callers that have neither certificate nor key."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from cosyserve.errors import SettingsError
+from cosyserve.rpc import health_port
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.server import running
 from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_chunk
@@ -126,3 +128,24 @@ async def test_a_scraper_gets_the_page_in_the_format_it_asks_for() -> None:
         assert f"content-length: {len(body)}".encode() in head
         assert body == b"one 1\n" * 50_000
     assert asked_for == ["text/plain;q=0.5,a/b"] * 3
+
+
+async def test_an_answer_that_nobody_takes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def state() -> str:
+        return "SERVING"
+
+    monkeypatch.setattr(health_port, "_SECONDS", 2.0)
+    much = b"x" * (32 << 20)
+    served = HealthPort(state, lambda _: ("text/plain", much))
+    await served.start("127.0.0.1:0")
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(30):
+            assert await reader.readexactly(12) == b"HTTP/1.1 200"
+            await asyncio.wait(list(served._answering))
+            with contextlib.suppress(ConnectionError):
+                assert len(await reader.read()) < len(much)
+    finally:
+        writer.close()
+        await served.close()

@@ -121,6 +121,26 @@ async def test_a_server_that_cannot_answer_is_no_empty_answer(server: NameServer
         await asked(server).addresses()
 
 
+async def test_the_servers_of_this_host_are_read_again_when_they_are_silent(
+    server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have come to another network."""
+    monkeypatch.setattr(lookup, "_ALL_SECONDS", 0.2)
+    server.records, server.failure = {"llm.test": ["127.0.0.2"]}, "silent"
+    looks, made = asked(server), list[object]()
+    original = looks._made
+
+    def counted() -> object:
+        made.append(resolver := original())
+        return resolver
+
+    monkeypatch.setattr(looks, "_made", counted)
+    for _ in range(2):
+        with pytest.raises(LookupFailed):
+            await looks.addresses()
+    assert len(made) == 2
+
+
 async def test_the_servers_of_this_host_and_its_search_list_are_asked(
     server: NameServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

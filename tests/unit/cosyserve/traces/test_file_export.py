@@ -12,7 +12,7 @@ from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.traces.file_export import FileSpanExporter, previous
 from cosyserve.traces.spans import read_traces
-from tests.unit.cosyserve.traces.made_trace import TRACE, line, written
+from tests.unit.cosyserve.traces.made_trace import BEGIN_NS, TRACE, line, written
 
 
 def provider(path: Path, most_bytes: int = 1 << 20, service: str = "llm") -> TracerProvider:
@@ -59,6 +59,12 @@ def test_several_processes_share_a_file_that_stays_small(tmp_path: Path) -> None
     assert (len(traces.spans), traces.unreadable) == (50, 0)
 
 
+def test_a_clock_that_was_set_back_makes_nothing_shorter_than_no_time(tmp_path: Path) -> None:
+    rows = (("llm", "30", "10", "llm.prefill", 50.0, 20.0),)
+    (span,) = read_traces([written(tmp_path / "spans.jsonl", line(rows))]).spans[TRACE]
+    assert span.milliseconds == 0
+
+
 def test_a_place_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(
         SettingsError, match=r"COSYSERVE_TRACE_FILE='.*/nowhere/spans.jsonl' cannot be written: No such"
@@ -80,5 +86,9 @@ def test_lines_that_are_no_traces_are_counted(tmp_path: Path) -> None:
     cut = line()[:200]
     traces = read_traces([written(tmp_path / "spans.jsonl", line(), '{"resourceMetrics": []}', "", cut)])
     assert (set(traces.spans), traces.unreadable) == ({TRACE}, 2)
+    start = f'"{BEGIN_NS}"'
+    assert start in line()
+    for broken in ("[" * 100_000, *(line().replace(start, time) for time in ("Infinity", f'"{10**30}"', "-1"))):
+        assert read_traces([written(tmp_path / "spans.jsonl", line(), broken)]).unreadable == 1
     with pytest.raises(InvalidRequest, match="no line of 1 is an export of traces"):
         read_traces([written(tmp_path / "other.jsonl", "hello")])

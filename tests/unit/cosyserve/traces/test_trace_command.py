@@ -115,6 +115,11 @@ def test_what_is_wrong_is_said(
     assert message in capsys.readouterr().err
 
 
+def test_a_terminal_obeys_nothing_that_a_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "spans.jsonl", line(request_id="\x1b]0;title\x07 mine"))
+    assert "request  ]0;title  mine, Synthesize" in shown(capsys, "--file", str(path))
+
+
 def test_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("COSYSERVE_TRACE_FILE", raising=False)
     assert main(["trace"]) == 2
