@@ -4,13 +4,15 @@
 Frontends, llm, token2wav, orchestrators and gateways as processes behind DNS names (by default 2,
 2, 3, 2 and 1), and listeners that come by chance, half through our client, half over HTTP.
 
-table: one replica of each service in turn is killed (SIGKILL, started again at its address), frozen
-(SIGSTOP for 10 s), delayed (a TCP proxy, 50 and 300 ms in each direction), rolled (its replacement
-first, then out of the name, SIGTERM, drain), and one is added and removed. rolling: every replica of
-every service is replaced, one after the other. scaling: each service goes from one replica to three
-and back to one. In each case every request has to be complete and identical to what is heard
-without faults; the longest time for which a player that keeps 40 ms is dry is shown. The only
-exception is counted by itself: listeners over HTTP whose own gateway is killed.
+table: one replica of each service in turn is killed (SIGKILL, and started again at its address),
+frozen (SIGSTOP for 10 s), delayed (a TCP proxy, 50 and 300 ms in each direction), rolled (its
+replacement first, then out of the name, SIGTERM, drain), and one is added and removed.
+rolling: every replica of every service is replaced, one after the other.
+scaling: each service goes from one replica to three and back to one.
+
+In each case every request has to be complete and identical to what is heard without faults; the
+longest time for which a player that keeps 40 ms is dry is shown. One exception is counted by
+itself: listeners over HTTP whose own gateway is killed.
 
 Prints a table in Markdown. Exit status 1 when a request was lost or sounded otherwise.
 """
@@ -34,9 +36,9 @@ from cosyserve.host.supervision.layout import ORCHESTRATOR
 
 PACED = {
     "COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "16",
-    "COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.001",
+    "COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.0005",
 }
-"""The fake speech-token model makes a second of speech in 0.4 s, the fake token2wav in 0.025 s."""
+"""The fake speech-token model makes a second of speech in 0.4 s, the fake token2wav in 0.0125 s."""
 ROOM = {
     "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
     "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": "64",
@@ -45,14 +47,14 @@ ROOM = {
 }
 """Faults are measured here and not limits: what one replica of a stage is left with must be
 admitted."""
-RATES = {"fake": 3.0, "torch": 0.3}
+RATES = {"fake": 2.0, "torch": 0.3}
 """Requests in a second."""
 
 
 async def measure(options: argparse.Namespace) -> list[Row]:
     """The rows of the scenario."""
     environ = variables(options.backend, {**PACED, **ROOM, **dict(options.set)})
-    replicas = COUNTS[options.scenario]
+    replicas = {**COUNTS[options.scenario], **dict(options.replicas)}
     texts = [" ".join(pair) for pair in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
     with contextlib.ExitStack() as files:
         output = files.enter_context(options.log.open("w")) if options.log else None
@@ -73,6 +75,13 @@ async def measure(options: argparse.Namespace) -> list[Row]:
                 return course.rows()
 
 
+def _replicas(text: str) -> tuple[str, int]:
+    service, _, count = text.partition("=")
+    if service not in SERVICES or not count.isdecimal() or int(count) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not SERVICE=COUNT with one of {', '.join(SERVICES)}")
+    return service, int(count)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = command("bench.faults", __doc__)
     parser.add_argument("--scenario", choices=SCENARIOS, default="table", help="(default: %(default)s)")
@@ -83,6 +92,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", choices=SERVICES, nargs="+", default=SERVICES, help="these services")
     parser.add_argument("--faults", choices=tuple(STRIKES), nargs="+", default=tuple(STRIKES), help="these faults")
+    parser.add_argument(
+        "--replicas",
+        type=_replicas,
+        action="append",
+        default=[],
+        metavar="SERVICE=COUNT",
+        help="of a service at the start; repeatable",
+    )
     parser.add_argument("--seeds", type=int, default=2, help="of each text (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows go as well")
     parser.add_argument("--log", type=Path, metavar="FILE", help="where the output of the services goes")

@@ -37,8 +37,9 @@ class Speech:
 class Listener:
     """One request and what became of it. Times in seconds on the clock of the event loop.
 
-    row: number of the fault that it belongs to. seconds: until its end. audio: seconds of it. met: whether it was under way then. gateway: whom
-    it asked over HTTP. cut: the gateway's connection was lost, and raw HTTP cannot resume.
+    row: number of the fault that it belongs to. met: whether it was under way then. gateway: whom
+    it asked over HTTP. seconds: until its end. audio: seconds of it. cut: the gateway's connection
+    was lost, and raw HTTP cannot resume.
     """
 
     way: str
@@ -68,13 +69,15 @@ class Load:
     under_way: set[Listener] = field(default_factory=set)
 
     async def learn(self, texts: Sequence[str], seeds: Sequence[int]) -> None:
-        """Hear each text with each seed while nothing disturbs it."""
-        speeches = []
-        for text in texts:
-            for seed in seeds:
-                audio = await self.client.synthesize(text, seed=seed, timeout=_LONGEST_SECONDS).read()
-                speeches.append(Speech(text, seed, hashlib.sha256(audio).hexdigest()))
-        self.speeches = speeches
+        """Hear each text with each seed while nothing disturbs it, all texts at once."""
+
+        async def heard(text: str, seed: int) -> Speech:
+            audio = await self.client.synthesize(text, seed=seed, timeout=_LONGEST_SECONDS).read()
+            return Speech(text, seed, hashlib.sha256(audio).hexdigest())
+
+        self.speeches = [
+            speech for seed in seeds for speech in await asyncio.gather(*(heard(text, seed) for text in texts))
+        ]
 
     def fault(self) -> int:
         """A fault happens now; returns how many requests are under way. Those that have met one
@@ -99,7 +102,7 @@ class Load:
     async def _arrive(
         self, way: str, per_second: float, seed: int, over: asyncio.Event, group: asyncio.TaskGroup
     ) -> None:
-        rng = random.Random(seed)  # noqa: S311 - arrivals that can be repeated, no secret
+        rng = random.Random(seed)
         clock = asyncio.get_running_loop()
         due = clock.time()
         while not over.is_set():
@@ -150,7 +153,7 @@ class Load:
         clock = asyncio.get_running_loop()
         while True:
             try:
-                listener.gateway = random.choice(list(self.gateways()) or ["127.0.0.1:1"])  # noqa: S311
+                listener.gateway = random.choice(list(self.gateways()) or ["127.0.0.1:1"])
                 async with contextlib.aclosing(spoken(listener.gateway, speech.text, speech.seed)) as pieces:
                     async for audio in pieces:
                         hear(audio)

@@ -80,7 +80,7 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether every request was heard whole and the same, but those whose gateway was killed."""
+        """Whether every request was heard whole and the same, or its gateway was killed."""
         return bool(self.requests) and self.identical + self.cut == self.requests
 
     @property
@@ -102,7 +102,8 @@ def markdown(rows: Sequence[Row]) -> str:
     goal = [row.within_goal for row in rows if row.within_goal is not None]
     lines += [
         "",
-        f"{sums[1]} of {sums[0]} requests complete and identical, {sums[2]} errors, {sums[3]} cut with a killed gateway; "
+        f"{sums[1]} of {sums[0]} requests complete and identical, {sums[2]} errors, "
+        f"{sums[3]} cut with a killed gateway; "
         f"{sum(goal)} of {len(goal)} kills and rolls within {1000 * DRY_GOAL_SECONDS:.0f} ms.",
     ]
     lines += [f"* {row.service} {row.fault}: {text}" for row in rows for text in row.messages]
