@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.faults.http_speech import is_ready
+from bench.faults.slow_link import SlowLink, slow_link
 from cosyserve.host.supervision.child import Child, exit_text
 from cosyserve.host.supervision.layout import GATEWAY, ORCHESTRATOR, STAGES, WITH_BACKEND, free_ports
 from cosyserve.host.supervision.supervisor import DeploymentFailed
@@ -63,6 +64,8 @@ class Cluster:
     listed: dict[str, list[Replica]] = field(default_factory=lambda: {service: [] for service in SERVICES})
     """The replicas that each name has, the oldest first."""
     _all: list[Replica] = field(default_factory=list)
+    _links: dict[str, SlowLink] = field(default_factory=dict)
+    _exits: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     _numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SERVICES, 1))
 
     def target(self, service: str) -> str:
@@ -120,6 +123,14 @@ class Cluster:
         self.listed[service].insert(place, again)
         self.publish(service)
 
+    async def link_to(self, replica: Replica) -> SlowLink:
+        """A proxy to a replica, which stays until the end: calls that began through it end through
+        it."""
+        if replica.label not in self._links:
+            link = slow_link(f"127.0.1.{replica.number}", replica.host, replica.port)
+            self._links[replica.label] = await self._exits.enter_async_context(link)
+        return self._links[replica.label]
+
     def require_alive(self) -> None:
         """Raise DeploymentFailed if a process has ended by itself."""
         for replica in self._all:
@@ -129,6 +140,7 @@ class Cluster:
 
     async def close(self) -> None:
         """End every process at once."""
+        await self._exits.aclose()
         for replica in self._all:
             replica.child.send(signal.SIGKILL)
         await asyncio.gather(*(replica.ended for replica in self._all))

@@ -12,9 +12,9 @@ _PIECE_BYTES = 64 * 1024
 class SlowLink:
     """delay: seconds for each direction; may be changed while connections are open."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """host, port: where connections are passed on to."""
-        self.delay = 0.0
+    def __init__(self, listen: str, host: str, port: int) -> None:
+        """listen: its own host. host, port: where connections are passed on to."""
+        self.listen, self.delay = listen, 0.0
         self._host, self._port = host, port
         self._open: set[asyncio.StreamWriter] = set()
         self._unused = asyncio.Event()
@@ -77,7 +77,7 @@ class SlowLink:
 @contextlib.asynccontextmanager
 async def slow_link(listen: str, host: str, port: int) -> AsyncIterator[SlowLink]:
     """A proxy at `listen`, with the same port, while the block runs; without a delay at first."""
-    link = SlowLink(host, port)
+    link = SlowLink(listen, host, port)
     server = await asyncio.start_server(link.connected, listen, port)
     try:
         yield link

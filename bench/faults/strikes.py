@@ -1,19 +1,16 @@
 """The faults: what happens to one replica of a service."""
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.faults.cluster import SERVICES, Cluster
-from bench.faults.slow_link import slow_link
 
 FREEZE_SECONDS = 10.0
 DELAY_SECONDS = 6.0
 _MOVED_SECONDS = 3.0
 """After which every caller uses the address that a name has now."""
-_LINK_HOST = "127.0.1.{}"
 
 Happens = Callable[[], None]
 """Called at the moment of the fault."""
@@ -42,26 +39,18 @@ def delay(milliseconds: int) -> Strike:
 
     async def strike(cluster: Cluster, service: str, happens: Happens) -> None:
         replica = cluster.listed[service][0]
-        host = _LINK_HOST.format(replica.number)
-        async with slow_link(host, replica.host, replica.port) as link:
-            await _move(cluster, service, host)
-            happens()
-            link.delay = milliseconds / 1000
-            await asyncio.sleep(DELAY_SECONDS)
-            link.delay = 0.0
-            await _move(cluster, service, "")
-            # Calls that began through the proxy end through it.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DELAY_SECONDS * 2):
-                    await link.until_unused()
+        link = await cluster.link_to(replica)
+        replica.reached = link.listen
+        cluster.publish(service)
+        await asyncio.sleep(_MOVED_SECONDS)
+        happens()
+        link.delay = milliseconds / 1000
+        await asyncio.sleep(DELAY_SECONDS)
+        link.delay = 0.0
+        replica.reached = ""
+        cluster.publish(service)
 
     return strike
-
-
-async def _move(cluster: Cluster, service: str, host: str) -> None:
-    cluster.listed[service][0].reached = host
-    cluster.publish(service)
-    await asyncio.sleep(_MOVED_SECONDS)
 
 
 async def roll(cluster: Cluster, service: str, happens: Happens) -> None:

@@ -1,5 +1,7 @@
 """The table of faults: which listeners belong to a row, and when a row holds."""
 
+from typing import Any
+
 import pytest
 
 from bench.faults.listeners import CLIENT, HTTP, Listener, Load
@@ -9,8 +11,8 @@ from bench.faults.table import HEAD, Row, markdown
 KILLED_GATEWAY = Fault("gateway", "kill")
 
 
-def listener(way: str = CLIENT, **became: object) -> Listener:
-    return Listener(way, begun=0.0, row=0, **{"identical": True, "audio": 2.0, "seconds": 1.0, **became})  # type: ignore[arg-type]
+def listener(way: str = CLIENT, **became: Any) -> Listener:
+    return Listener(way, begun=0.0, row=0, **{"identical": True, "audio": 2.0, "seconds": 1.0, **became})
 
 
 def row(fault: Fault, *listeners: Listener) -> Row:
@@ -26,7 +28,7 @@ def test_every_service_has_every_fault() -> None:
     ("became", "holds"),
     [({}, True), ({"identical": False}, False), ({"identical": False, "error": "gone"}, False)],
 )
-def test_every_request_has_to_be_complete_and_the_same(became: dict[str, object], holds: bool) -> None:
+def test_every_request_has_to_be_complete_and_the_same(became: dict[str, Any], holds: bool) -> None:
     assert row(Fault("llm", "kill"), listener(), listener(**became)).holds is holds
 
 
