@@ -35,10 +35,11 @@ from cosyserve.client import AsyncClient
 from cosyserve.host.supervision.layout import ORCHESTRATOR
 
 PACED = {
-    "COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "16",
+    "COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "8",
     "COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.0005",
 }
-"""The fake speech-token model makes a second of speech in 0.4 s, the fake token2wav in 0.0125 s."""
+"""The fake speech-token model makes a second of speech in 0.2 s, the fake token2wav in 0.0125 s: about
+as long as the bundled voice takes on two cores."""
 ROOM = {
     "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
     "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": "64",
@@ -47,7 +48,7 @@ ROOM = {
 }
 """Faults are measured here and not limits: what one replica of a stage is left with must be
 admitted."""
-RATES = {"fake": 2.0, "torch": 0.3}
+RATES = {"fake": 2.5, "torch": 0.3}
 """Requests in a second."""
 
 

@@ -49,7 +49,7 @@ class Course:
         self._in_flight.append(0)
 
         def happens() -> None:
-            self._in_flight[-1] += self.load.fault()
+            self._in_flight[-1] = max(self._in_flight[-1], self.load.fault())
 
         yield happens
         self._seconds.append(clock.time() - begin)

@@ -11,7 +11,7 @@ from cosyserve.host.supervision.layout import GATEWAY
 
 DRY_GOAL_SECONDS = 0.3
 """For kills and rolls."""
-_WITH_GOAL = ("kill", "roll")
+_WITH_GOAL = ("kill", "roll", "all rolled")
 _MESSAGES = 5
 HEAD = (
     "service",
@@ -30,7 +30,8 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    """requests: that were under way at the fault, or began before the next row. errors: all that
+    """in_flight: requests under way at the fault, or at that of several with the most. requests: that
+    met this fault first, or began before the next row. errors: all that
     were not heard to the end, but those that are `cut`: HTTP listeners of the very gateway that was
     killed. dry: the longest time in seconds for which a player was dry, by way. first_sound: median
     in seconds. real_time_factor: median of seconds to the end for a second of audio.
