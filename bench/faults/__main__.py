@@ -38,8 +38,9 @@ PACED = {
     "COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "8",
     "COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.0005",
 }
-"""The fake speech-token model makes a second of speech in 0.2 s, the fake token2wav in 0.0125 s: about
-as long as the bundled voice takes on two cores."""
+"""The fake speech-token model makes a second of speech in 0.2 s, the fake token2wav in 0.0125 s:
+about as long as the bundled voice takes on two cores.
+"""
 ROOM = {
     "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
     "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": "64",
@@ -47,9 +48,12 @@ ROOM = {
     "COSYSERVE_LLM_MAX_SEQUENCES": "64",
 }
 """Faults are measured here and not limits: what one replica of a stage is left with must be
-admitted."""
-RATES = {"fake": 2.5, "torch": 0.3}
-"""Requests in a second."""
+admitted.
+"""
+RATES = {"fake": 2.5, "torch": 0.2}
+"""Requests in a second, at most half of what the replicas can speak on two cores."""
+ONE_REPLICA = 0.4
+"""Share of that rate for the scenario that begins with one replica of each service."""
 
 
 async def measure(options: argparse.Namespace) -> list[Row]:
@@ -71,7 +75,8 @@ async def measure(options: argparse.Namespace) -> list[Row]:
                 await load.learn(texts, range(options.seeds))
                 report(f"{len(load.speeches)} speeches are known")
                 course = Course(services, load, report)
-                async with load.arriving(options.rate or RATES[options.backend]):
+                share = ONE_REPLICA if options.scenario == "scaling" else 1.0
+                async with load.arriving(options.rate or share * RATES[options.backend]):
                     await SCENARIOS[options.scenario](course, options)
                 return course.rows()
 
@@ -89,7 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--backend", choices=RATES, default="fake", help="of both engines (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=600.0, help="of the table, at least (default: %(default)g)")
     parser.add_argument(
-        "--rate", type=float, help=f"requests in a second (default: {RATES['fake']:g}, with torch {RATES['torch']:g})"
+        "--rate",
+        type=float,
+        help=f"requests in a second (default: {RATES['fake']:g}, with torch {RATES['torch']:g}; scaling: less)",
     )
     parser.add_argument("--only", choices=SERVICES, nargs="+", default=SERVICES, help="these services")
     parser.add_argument("--faults", choices=tuple(STRIKES), nargs="+", default=tuple(STRIKES), help="these faults")
@@ -100,6 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
         default=[],
         metavar="SERVICE=COUNT",
         help="of a service at the start; repeatable",
+    )
+    parser.add_argument(
+        "--under-way", type=int, default=4, help="requests for which a fault of the table waits (default: %(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=2, help="of each text (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows go as well")

@@ -14,12 +14,14 @@ from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.load.player import BYTES_PER_SAMPLE, Player
 from cosyserve.spec import SAMPLE_RATE
+from cosyserve.tasks import Changes
 
 BUFFER_SECONDS = 0.04
 CLIENT, HTTP = "client", "http"
 _CONNECT_SECONDS = 60.0
 """For which a listener over HTTP tries to connect where no gateway takes connections."""
 _TRY_AGAIN_SECONDS = 0.1
+_PATIENCE_SECONDS = 60.0
 _LONGEST_SECONDS = 120.0
 """Of one request; one that takes longer has failed."""
 
@@ -37,15 +39,17 @@ class Speech:
 class Listener:
     """One request and what became of it. Times in seconds on the clock of the event loop.
 
-    row: number of the fault that it belongs to. met: whether it was under way then. gateway: whom
-    it asked over HTTP. seconds: until its end. audio: seconds of it. cut: the gateway's connection
-    was lost, and raw HTTP cannot resume.
+    row: number of the fault that it belongs to. hit: whether it was under way at that moment. met:
+    the same, or it came while the fault lasted. gateway: whom it asked over HTTP. seconds: until
+    its end. audio: seconds of it. cut: the gateway's connection was lost, and raw HTTP cannot
+    resume.
     """
 
     way: str
     begun: float
     row: int
     met: bool = False
+    hit: bool = False
     gateway: str = ""
     dry: float = 0.0
     first: float = 0.0
@@ -65,7 +69,11 @@ class Load:
     gateways: Callable[[], Sequence[str]]
     speeches: Sequence[Speech] = ()
     row: int = 0
+    lasts: bool = False
+    """Whether a fault lasts now."""
     all: list[Listener] = field(default_factory=list)
+    changes: Changes = field(default_factory=Changes)
+    """Each request that begins."""
     under_way: set[Listener] = field(default_factory=set)
 
     async def learn(self, texts: Sequence[str], seeds: Sequence[int]) -> None:
@@ -80,12 +88,24 @@ class Load:
         ]
 
     def fault(self) -> int:
-        """A fault happens now; returns how many requests are under way. Those that have met one
-        before still belong to that."""
+        """A fault happens now, and lasts until `over`; returns how many requests are under way.
+        Those that have met another one before still belong to that.
+        """
+        self.lasts = True
         for listener in self.under_way:
             if not listener.met:
-                listener.met, listener.row = True, self.row
+                listener.met, listener.hit, listener.row = True, True, self.row
         return len(self.under_way)
+
+    def over(self) -> None:
+        """The fault is over: what comes now may meet the next one."""
+        self.lasts = False
+
+    async def until_under_way(self, least: int) -> None:
+        """Return when so many requests are under way, or after a minute."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self.changes.wait_for(lambda: len(self.under_way) >= least)
 
     @contextlib.asynccontextmanager
     async def arriving(self, per_second: float) -> AsyncIterator[None]:
@@ -115,9 +135,10 @@ class Load:
 
     async def _listen(self, way: str, speech: Speech) -> None:
         clock = asyncio.get_running_loop()
-        listener = Listener(way, clock.time(), self.row)
+        listener = Listener(way, clock.time(), self.row, met=self.lasts)
         self.all.append(listener)
         self.under_way.add(listener)
+        self.changes.notify()
         player, digest = Player(BUFFER_SECONDS), hashlib.sha256()
 
         def hear(audio: bytes) -> None:

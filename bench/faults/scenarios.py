@@ -78,7 +78,9 @@ async def table(course: Course, options: argparse.Namespace) -> None:
             begin = clock.time()
             await asyncio.sleep(BEFORE_SECONDS)
             if fault is not NOTHING:
+                await course.load.until_under_way(options.under_way)
                 await STRIKES[fault.kind](course.cluster, fault.service, happens)
+                course.load.over()
             await asyncio.sleep(max(AFTER_SECONDS, begin + options.seconds / len(faults) - clock.time()))
 
 
@@ -88,6 +90,7 @@ async def rolling(course: Course, options: argparse.Namespace) -> None:
         async with course.row(Fault(service, "all rolled")) as happens:
             for _ in range(len(course.cluster.listed[service])):
                 await roll(course.cluster, service, happens)
+            course.load.over()
             await asyncio.sleep(AFTER_SECONDS)
 
 
@@ -98,11 +101,13 @@ async def scaling(course: Course, options: argparse.Namespace) -> None:
         async with course.row(Fault(service, f"1 to {_SCALED_TO}")) as happens:
             await course.cluster.add(service, _SCALED_TO - len(replicas))
             happens()
+            course.load.over()
             await asyncio.sleep(AFTER_SECONDS)
         async with course.row(Fault(service, f"{_SCALED_TO} to 1")) as happens:
             while len(replicas) > 1:
                 happens()
                 await course.cluster.remove(replicas[0])
+            course.load.over()
             await asyncio.sleep(AFTER_SECONDS)
 
 

@@ -30,11 +30,11 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    """in_flight: requests under way at the fault, or at that of several with the most. requests: that
-    met this fault first, or began before the next row. errors: all that
-    were not heard to the end, but those that are `cut`: HTTP listeners of the very gateway that was
-    killed. dry: the longest time in seconds for which a player was dry, by way. first_sound: median
-    in seconds. real_time_factor: median of seconds to the end for a second of audio.
+    """in_flight: requests under way at the fault, or at that of several with the most. requests:
+    that met this fault first, or began before the next row. errors: all that were not heard to the
+    end, but those that are `cut`: HTTP listeners of the very gateway that was killed. dry: the
+    longest time in seconds for which a player was dry, by way. first_sound: median in seconds.
+    real_time_factor: median of seconds to the end for a second of audio.
     """
 
     service: str
@@ -57,7 +57,7 @@ class Row:
         """listeners: those of the row; all have ended."""
         killed_gateway = fault == Fault(GATEWAY, "kill")
         failed = [one for one in listeners if one.error]
-        cut = [one for one in failed if killed_gateway and one.cut and one.met]
+        cut = [one for one in failed if killed_gateway and one.cut and one.hit]
         errors = [one for one in failed if one not in cut]
         return cls(
             service=fault.service,
@@ -82,7 +82,8 @@ class Row:
     @property
     def holds(self) -> bool:
         """Whether every request was heard whole and the same, or its gateway was killed."""
-        return bool(self.requests) and self.identical + self.cut == self.requests
+        heard = self.identical + self.cut == self.requests
+        return heard and bool(self.requests or not self.service)
 
     @property
     def within_goal(self) -> bool | None:

@@ -37,12 +37,12 @@ def test_a_row_without_requests_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "met", "cut"),
+    ("fault", "hit", "cut"),
     [(KILLED_GATEWAY, True, 1), (KILLED_GATEWAY, False, 0), (Fault("gateway", "roll"), True, 0)],
 )
-def test_only_those_whose_gateway_was_killed_may_be_cut(fault: Fault, met: bool, cut: int) -> None:
+def test_only_those_whose_gateway_was_killed_may_be_cut(fault: Fault, hit: bool, cut: int) -> None:
     """A later connection, or another fault of the gateway, has no such excuse."""
-    lost = listener(HTTP, identical=False, cut=True, error="cut after 1.00 s", met=met)
+    lost = listener(HTTP, identical=False, cut=True, error="cut after 1.00 s", hit=hit)
     found = row(fault, listener(), lost)
     assert (found.cut, found.errors, found.holds) == (cut, 1 - cut, bool(cut))
 
@@ -60,6 +60,8 @@ def test_a_request_belongs_to_the_first_fault_that_it_meets() -> None:
     load.row, load.under_way = 2, {early, late}
     assert load.fault() == 2
     assert (early.row, late.row) == (1, 2)
+    assert early.hit
+    assert late.hit
 
 
 def test_the_table_has_sums_and_what_went_wrong() -> None:
