@@ -1,5 +1,5 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, CLIENTS_ARGS, ACCEPT_ARGS, MODEL=DIR (accept, bench-cpu, quality, up, verify),
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, CLIENTS_ARGS, ACCEPT_ARGS, FAULTS_ARGS, MODEL=DIR (accept, bench-cpu, quality, up, verify),
 # TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
@@ -14,6 +14,7 @@ BENCH_ARGS ?=
 ATTACK_ARGS ?=
 CLIENTS_ARGS ?=
 ACCEPT_ARGS ?=
+FAULTS_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
@@ -36,7 +37,7 @@ PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security check-chart kustomize sbom workflows accept clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security check-chart kustomize sbom workflows accept clients chaos soak faults fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +121,12 @@ soak: setup ## Requests with random hang-ups, an hour of text, operations on voi
 	$(BIN)/python -m bench.soak
 	$(BIN)/python -m bench.text_soak
 	$(BIN)/python -m bench.voices_soak
+
+faults: setup ## The services behind names under load: each killed, frozen, delayed, replaced, added and removed, then all replaced and scaled; does every listener hear all of it? (half an hour; FAULTS_ARGS)
+	$(BIN)/python -m bench.faults $(FAULTS_ARGS)
+	$(BIN)/python -m bench.faults --backend torch --faults kill freeze roll add remove --under-way 2 --seconds 240 $(FAULTS_ARGS)
+	$(BIN)/python -m bench.faults --scenario rolling $(FAULTS_ARGS)
+	$(BIN)/python -m bench.faults --scenario scaling $(FAULTS_ARGS)
 
 fuzz: setup $(SCHEMATHESIS)/.ready ## A hundred thousand odd texts, damaged uploads and WebSocket messages, and every HTTP endpoint, others each time (long; PYTEST_ARGS="--hypothesis-seed N" repeats)
 	FUZZ_INPUTS=100000 $(BIN)/python -m pytest tests/fuzz --timeout 0 --hypothesis-show-statistics -rP $(PYTEST_ARGS)

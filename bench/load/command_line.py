@@ -34,7 +34,7 @@ def add_stack_options(parser: argparse.ArgumentParser, device: str | None = None
     parser.add_argument("--device", default=device, help=f"device of the engines (default: {device or 'automatic'})")
     parser.add_argument(
         "--set",
-        type=_setting,
+        type=setting,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -42,7 +42,7 @@ def add_stack_options(parser: argparse.ArgumentParser, device: str | None = None
     )
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("COSYSERVE_"):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")

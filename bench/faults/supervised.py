@@ -1,5 +1,5 @@
-"""What do listeners hear of a fault? `python -m bench.faults [--only STAGE] [--streams 2]
-[--seconds 20]`
+"""What do listeners hear of a fault? `python -m bench.faults.supervised [--only STAGE]
+[--streams 2] [--seconds 20]`
 
 All services as `cosyserve up` starts them, each stage with two replicas, and askers that speak one
 request after the other. An undisturbed control comes first; then one process is killed (SIGKILL),
@@ -190,7 +190,7 @@ async def measure(options: argparse.Namespace) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = command("bench.faults", __doc__)
+    parser = command("bench.faults.supervised", __doc__)
     parser.add_argument("--backend", default="torch", help="of both engines (default: %(default)s)")
     parser.add_argument("--voices", default="af_heart,am_michael", help="taken in turn (default: %(default)s)")
     parser.add_argument("--only", choices=(*STAGES, ORCHESTRATOR), help="faults of this one")
@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run (default: %(default)g)")
     parser.add_argument("--control-seconds", type=float, default=40.0, help="of the control (default: %(default)g)")
     options = parser.parse_args(arguments)
-    with user_errors("bench.faults"), contextlib.suppress(KeyboardInterrupt):
+    with user_errors("bench.faults.supervised"), contextlib.suppress(KeyboardInterrupt):
         return 0 if asyncio.run(measure(options)) else 1
     return 1
 

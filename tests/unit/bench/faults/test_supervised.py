@@ -1,11 +1,11 @@
-"""The bench of faults: which there are, and when one of them counts as heard."""
+"""The bench of faults under a supervisor: which there are, and when one of them counts as heard."""
 
 import signal
 from collections import Counter
 
 import pytest
 
-from bench.faults import HEAD, Fault, Run, faults, holds, row
+from bench.faults.supervised import HEAD, Fault, Run, faults, holds, row
 
 CONTROL = Run(digests={0: "a", 1: "b"}, dry=0.02)
 
