@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cosyserve.engines.compatibility import Identity
-from cosyserve.engines.token2wav_graphs import components_of, has_vocoder_graphs
+from cosyserve.engines.token2wav_graphs import components_of
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
