@@ -88,9 +88,8 @@ def _bars(slot):
     """
     flags = tl.load(slot + FLAGS)
     short = tl.load(slot + TOKEN_COUNT) < tl.load(slot + SHORTEST)
-    of_reference = (flags & SHORT_MASKS_REFERENCE) != 0
-    end = ((flags & MASK_END) != 0) | (short & (of_reference == 0))
-    reference = ((flags & MASK_REFERENCE) != 0) | (short & of_reference)
+    end = ((flags & MASK_END) != 0) | (short & ((flags & SHORT_MASKS_REFERENCE) == 0))
+    reference = ((flags & MASK_REFERENCE) != 0) | (short & ((flags & SHORT_MASKS_REFERENCE) != 0))
     return end, (flags & MASK_OTHERS) != 0, (flags & MASK_FILL) != 0, reference
 
 
