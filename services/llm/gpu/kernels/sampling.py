@@ -27,6 +27,7 @@ MASK_END, MASK_OTHERS, MASK_FILL, FILL_FIRST, MASK_REFERENCE, SHORT_MASKS_REFERE
 )
 NO_DECISION = tl.constexpr(NOTHING)
 NOT_FINITE = tl.constexpr(NON_FINITE)
+LOWEST = tl.constexpr(-3.0e38)
 PIECE = 512
 """Ids per program of `scan`."""
 
@@ -100,7 +101,7 @@ def scan(
     PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr, PDL: tl.constexpr,
 ):
     """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest
-    first, score and id in one number; peaks float32 [B, PIECES], the highest score; sums float64
+    first, score and id in one number; peaks float32 [B, PIECES], the highest score or LOWEST; sums float64
     [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
     launch_dependents(PDL, 1)
@@ -116,7 +117,8 @@ def scan(
     ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
     keys = ordered * 8192 + (8191 - ids).to(tl.int64)
     top = tl.topk(keys, TOP)
-    peak = tl.max(scores, axis=0)
+    # Finite where all ids of the piece are masked: the difference of two infinities is no number.
+    peak = tl.maximum(tl.max(scores, axis=0), LOWEST)
     weights = tl.where(scores == float("-inf"), 0.0, tl.exp(scores.to(tl.float64) - peak.to(tl.float64)))
     at = row * PIECES + piece
     tl.store(best + at * TOP + tl.arange(0, TOP), top)
