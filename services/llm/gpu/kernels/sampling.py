@@ -101,8 +101,8 @@ def scan(
     PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr, PDL: tl.constexpr,
 ):
     """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest
-    first, score and id in one number; peaks float32 [B, PIECES], the highest score or LOWEST; sums float64
-    [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
+    first, score and id in one number; peaks float32 [B, PIECES], the highest score, or LOWEST;
+    sums float64 [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
     launch_dependents(PDL, 1)
     row, piece = tl.program_id(0), tl.program_id(1)
