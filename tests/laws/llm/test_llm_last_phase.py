@@ -13,6 +13,7 @@ from services.llm.engine.stepper import Alone
 from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import FinishReason, Prompt
 from services.llm.generation.sampling import GreedyChooser
+from services.llm.generation.script import Input, speech_inputs
 from tests.laws.llm.independent_reader import THREE, TWO, Ids, Reader
 from tests.stacks.up_process import TINY, TINY3
 from tests.unit.llm.tiny_llm import SYSTEM, model, with_system
@@ -36,13 +37,19 @@ LIKELY = 10.0
 GENERATIONS = pytest.mark.parametrize(("bundle", "ids"), [(TINY, TWO), (TINY3, THREE)], ids=["tiny", "tiny3"])
 
 
-def served(bundle: Path, prompt: Prompt, text: tuple[int, ...], raised: Mapping[int, float]) -> ContinuousText:
+def served(
+    bundle: Path,
+    prompt: Prompt,
+    text: tuple[int, ...],
+    raised: Mapping[int, float],
+    kind: type[ContinuousText] = ContinuousText,
+) -> ContinuousText:
     """The script behind its last decision, of text that came id by id."""
     plain = model(bundle=bundle)
     bias = plain.head_bias.clone()
     for row, value in raised.items():
         bias[row] += value
-    script = ContinuousText(plain.config, with_system(prompt), GreedyChooser())
+    script = kind(plain.config, with_system(prompt), GreedyChooser())
     alone = Alone(replace(plain, head_bias=bias), script, 1024)
     for one in text:
         script.feed([one])
@@ -79,6 +86,24 @@ def test_a_sentence_that_ends(bundle: Path, ids: Ids, prompt: str) -> None:
         script = compared(reader, bundle, PROMPTS[prompt], text, raised)
         assert script.finish is FinishReason.END_OF_SPEECH
         assert script.decisions[-1] == ids.end
+
+
+class FedTwice(ContinuousText):
+    """As the reference: the last speech token goes in once more before the last text."""
+
+    def _begin_last_phase(self, rest: list[Input]) -> None:
+        self._inputs = speech_inputs([one for one in self.decisions if one < 6561][-1:])
+        super()._begin_last_phase(rest)
+
+
+@GENERATIONS
+def test_the_reader_notices_a_token_that_is_fed_twice(bundle: Path, ids: Ids) -> None:
+    raised, text = {ids.end: -30.0}, TEXTS[0]
+    with torch.inference_mode():
+        script = served(bundle, PROMPTS["speech"], text, raised, FedTwice)
+    prompt = [*SYSTEM, *PROMPTS["speech"].text_ids]
+    best, _ = Reader(bundle, ids).decisions(prompt, list(SPEECH), list(text), script.decisions, raised)
+    assert script.decisions != best
 
 
 @GENERATIONS

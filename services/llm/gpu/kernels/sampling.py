@@ -27,6 +27,7 @@ MASK_END, MASK_OTHERS, MASK_FILL, FILL_FIRST, MASK_REFERENCE, SHORT_MASKS_REFERE
 )
 NO_DECISION = tl.constexpr(NOTHING)
 NOT_FINITE = tl.constexpr(NON_FINITE)
+LOWEST = tl.constexpr(-3.0e38)
 PIECE = 512
 """Ids per program of `scan`."""
 
@@ -88,9 +89,8 @@ def _bars(slot):
     """
     flags = tl.load(slot + FLAGS)
     short = tl.load(slot + TOKEN_COUNT) < tl.load(slot + SHORTEST)
-    of_reference = (flags & SHORT_MASKS_REFERENCE) != 0
-    end = ((flags & MASK_END) != 0) | (short & (of_reference == 0))
-    reference = ((flags & MASK_REFERENCE) != 0) | (short & of_reference)
+    end = ((flags & MASK_END) != 0) | (short & ((flags & SHORT_MASKS_REFERENCE) == 0))
+    reference = ((flags & MASK_REFERENCE) != 0) | (short & ((flags & SHORT_MASKS_REFERENCE) != 0))
     return end, (flags & MASK_OTHERS) != 0, (flags & MASK_FILL) != 0, reference
 
 
@@ -101,8 +101,8 @@ def scan(
     PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr, PDL: tl.constexpr,
 ):
     """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest
-    first, score and id in one number; peaks float32 [B, PIECES], the highest score; sums float64
-    [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
+    first, score and id in one number; peaks float32 [B, PIECES], the highest score, or LOWEST;
+    sums float64 [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
     launch_dependents(PDL, 1)
     row, piece = tl.program_id(0), tl.program_id(1)
@@ -117,7 +117,8 @@ def scan(
     ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
     keys = ordered * 8192 + (8191 - ids).to(tl.int64)
     top = tl.topk(keys, TOP)
-    peak = tl.max(scores, axis=0)
+    # Finite where all ids of the piece are masked: the difference of two infinities is no number.
+    peak = tl.maximum(tl.max(scores, axis=0), LOWEST)
     weights = tl.where(scores == float("-inf"), 0.0, tl.exp(scores.to(tl.float64) - peak.to(tl.float64)))
     at = row * PIECES + piece
     tl.store(best + at * TOP + tl.arange(0, TOP), top)

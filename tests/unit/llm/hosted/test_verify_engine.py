@@ -21,7 +21,7 @@ from tools.model.comparison.converted_model import Question
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence of three words."""
     question = Question(Prompt((11, 12), (40, 41, 42)), (20, 21, 22), ())
-    monkeypatch.setattr(verify_llm, "questions", lambda model, vocabulary: iter([("short", question)]))
+    monkeypatch.setattr(verify_llm, "questions", lambda model, vocabulary, shortest: iter([("short", question)]))
     monkeypatch.setattr(spoken, "SEEDS", (1,))
 
 
