@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ROOT / "tests" / "golden" / "tiny"
-TINY3 = ROOT / "tests" / "golden" / "tiny3"
+TINY, TINY3 = ROOT / "tests" / "golden" / "tiny", ROOT / "tests" / "golden" / "tiny3"
 DEMO = ROOT / "models" / "demo"
 
 
