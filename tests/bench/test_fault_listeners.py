@@ -19,7 +19,7 @@ TEXTS = ("One sentence. And another one.",)
 async def load() -> AsyncIterator[Load]:
     """Knows its speeches; nothing has come yet."""
     async with (
-        scripted_gateway() as (gateway, stack),
+        scripted_gateway(max_streams=64) as (gateway, stack),
         AsyncClient(f"127.0.0.1:{stack.orchestrator.port}") as client,
     ):
         load = Load(client, lambda: [gateway.address])
@@ -29,7 +29,7 @@ async def load() -> AsyncIterator[Load]:
 
 async def heard(load: Load) -> dict[str, list[Listener]]:
     """What became of listeners who came until there was one each way, by way."""
-    async with asyncio.timeout(30), load.arriving(40.0):
+    async with asyncio.timeout(120), load.arriving(4.0):
         await load.changes.wait_for(lambda: {one.way for one in load.all} == {CLIENT, HTTP})
     assert not load.under_way
     return {way: [one for one in load.all if one.way == way] for way in (CLIENT, HTTP)}
@@ -51,18 +51,3 @@ async def test_a_refusal_is_an_error(load: Load) -> None:
     found = await heard(load)
     assert all(one.error.startswith("INVALID_ARGUMENT") for one in found[CLIENT])
     assert all(one.error.startswith("HTTP/1.1 400") and not one.cut for one in found[HTTP])
-
-
-async def test_a_lost_stage_is_heard_by_nobody() -> None:
-    async with (
-        scripted_gateway(replicas={"llm": 2}) as (gateway, stack),
-        AsyncClient(f"127.0.0.1:{stack.orchestrator.port}") as client,
-    ):
-        load = Load(client, lambda: [gateway.address])
-        await load.learn(TEXTS, range(2))
-        async with asyncio.timeout(60), load.arriving(40.0):
-            await load.until_under_way(2)
-            assert load.fault() >= 2
-            await stack.kill("llm", 0)
-            await load.changes.wait_for(lambda: sum(not one.hit for one in load.all) >= 2)
-    assert all(one.identical and not one.error for one in load.all)
