@@ -47,6 +47,7 @@ SEEDS: tuple[str, ...] = (
     "see https://user:pass@www.example.com:8080/a/b?c=1&d=2#e or mail a.b+c@example.co.uk",
     "# Title\n\n- **one** [link](https://a.b/c)\n- `two` ![x](y)\n\n|a|b|\n|-|-|\n|1|2|",
     "[laughter] <strong>really</strong> [breath] <|endofprompt|> <|im_start|>",
+    "say [K][AE1][T] 25, 报道[j][ǐ]予好评3次, [x] [AAA9] [J] - [x] [n](https://a.de)",
     'a [pause 300ms] b <break time="1.5s"/> c [pause 0.2s]',
     "[pause 9ms][pause 5001ms]<break time='10ms' />",
     "مرحبا 12؟ كيف حالك",

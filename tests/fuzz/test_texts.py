@@ -40,8 +40,8 @@ from services.frontend.tokenizers.placeholders import CONTROLS
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from tests.fuzz.strategies import INPUTS, LIMITS, ROUNDS, growing, one_in, texts
 
-MODELS = ("models/demo", "tests/golden/tiny")
-"""One that reads phonemes, one that reads bytes."""
+MODELS = ("models/demo", "tests/golden/tiny", "tests/golden/tiny3")
+"""One that reads phonemes, one that reads bytes, and one that has marks for pronunciations too."""
 LANGUAGES = ("", "", "", "zh", "en-US", "de", "ar")
 PRONUNCIATIONS = {"hello": "hallo", "Smith": "smyth", "苹果": "平果"}
 SECONDS, SECONDS_A_CHARACTER = 2.0, 0.002

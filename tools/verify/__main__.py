@@ -36,7 +36,9 @@ def run(directory: Path) -> dict[str, Report]:
     """One report per stage, and one named `arrays` for what no stage compared. Raises ModelError
     when `directory` is no model.
     """
-    stages = STAGES if generation_of(ModelDirectory(directory)).silent is None else (*STAGES, SILENT)
+    model = ModelDirectory(directory)
+    model.config()
+    stages = STAGES if generation_of(model).silent is None else (*STAGES, SILENT)
     reports = {stage: run_stage(stage, directory) for stage in stages}
     reports["arrays"] = Report()
     check_all_compared(directory, [row.array for report in reports.values() for row in report.rows], reports["arrays"])

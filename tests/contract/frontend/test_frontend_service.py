@@ -247,6 +247,7 @@ def test_a_corrupt_speaker_file_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(TINY / "CosyVoice-BlankEN", tmp_path / "CosyVoice-BlankEN")
+    shutil.copy(TINY / "cosyvoice2.yaml", tmp_path)
     (tmp_path / "spk2info.pt").write_bytes(b"damaged")
     monkeypatch.setenv("COSYSERVE_FRONTEND_LISTEN", "127.0.0.1:0")
     monkeypatch.setenv("COSYSERVE_FRONTEND_MODEL", str(tmp_path))
