@@ -21,7 +21,7 @@ from torch import Tensor
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.engine.weights import expected_tensors
 from services.llm.generation.config import LlmConfig, SamplingParameters
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.vocoder.weights import is_gain
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,7 @@ PUBLISHED_LLM = LlmConfig(
     rms_norm_eps=1e-6, sampling=SamplingParameters(),
 )  # fmt: skip
 
-PUBLISHED_FLOW = FlowConfig(
+PUBLISHED_FLOW = UnetConfig(
     vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048,
     encoder_layers=6,
     channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,

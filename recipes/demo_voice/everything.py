@@ -26,7 +26,7 @@ from recipes.demo_voice.synthesise import add_voices
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER
 from recipes.demo_voice.training import commands
 from services.llm.engine.weights import WEIGHTS as LLM
-from services.token2wav.flow.weights import FILE as FLOW
+from services.token2wav.flow.checkpoint import FILE as FLOW
 from services.token2wav.vocoder.weights import FILE as VOCODER
 
 

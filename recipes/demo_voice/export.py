@@ -36,8 +36,8 @@ from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config as read_llm_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
-from services.token2wav.flow.weights import FILE as FLOW
-from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
+from services.token2wav.flow.checkpoint import FILE as FLOW
+from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from services.token2wav.vocoder.weights import FILE as VOCODER
 from services.token2wav.vocoder.weights import load_weights
 from services.token2wav.vocoder.weights import read_config as read_vocoder_config
@@ -88,7 +88,7 @@ def check(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> None:
         raise ModelError(f"{directory.path}: {total / 1e6:.1f} MB, at most {MOST_BYTES / 1e6:.0f} MB are bundled")
     llm = read_llm_config(directory)
     load_tensors(directory, llm)
-    read_flow_tensors(directory, FlowConfig.read(directory), torch.device("cpu"), torch.float32)
+    read_flow_tensors(directory, UnetConfig.read(directory), torch.device("cpu"), torch.float32)
     load_weights(directory, read_vocoder_config(directory))
     tokenizer = read_tokenizer(directory)
     if len(tokenizer) > llm.text_vocabulary:

@@ -1,4 +1,4 @@
-"""The torch backend: CosyVoice2 in PyTorch, for all three profiles."""
+"""The torch backend: the model in PyTorch, for all three profiles."""
 
 import logging
 from pathlib import Path
@@ -14,8 +14,9 @@ from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_spare
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
-from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.gpu.device.suitability import check_device, kernels_compile
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.loading import load_flow
+from services.token2wav.gpu.device.suitability import check_device, check_flow, kernels_compile
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -75,6 +76,7 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
 def _paged(
     directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder
 ) -> Backend:
+    check_flow(directory)
     check_device(device)
     with kernels_compile():
         from services.token2wav.gpu.backend import load_paged  # needs Triton

@@ -13,7 +13,7 @@ import pytest
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.llm.generation.config import read_config as read_llm_config
-from services.token2wav.flow import weights as flow_weights
+from services.token2wav.flow.unet import weights as flow_weights
 from services.token2wav.vocoder import weights as vocoder_weights
 
 GOLDEN = Path(__file__).parent
@@ -66,7 +66,7 @@ def test_llm(published: ModelDirectory) -> None:
 
 
 def test_flow(published: ModelDirectory) -> None:
-    assert flow_weights.expected_tensors(flow_weights.FlowConfig.read(published)) == shapes("flow.pt")
+    assert flow_weights.expected_tensors(flow_weights.UnetConfig.read(published)) == shapes("flow.pt")
 
 
 def test_vocoder(published: ModelDirectory) -> None:

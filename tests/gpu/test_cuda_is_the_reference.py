@@ -18,7 +18,8 @@ from services.llm.generation.request import Generation, Profile, Prompt, Samplin
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.script import WholeText
-from services.token2wav.flow.flow import VoicePrompt, load_flow
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.vocoder.hift_vocoder import load_hift
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
 
@@ -65,22 +66,24 @@ async def test_bfloat16_speaks_to_the_end() -> None:
     assert all(6 <= len(one) <= 60 for one in made)
 
 
-BUNDLE = ModelDirectory(Path(__file__).parents[1] / "golden" / "tiny")
+GOLDEN = Path(__file__).parents[1] / "golden"
+BUNDLE, BUNDLE3 = ModelDirectory(GOLDEN / "tiny"), ModelDirectory(GOLDEN / "tiny3")
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def arrays(name: str) -> dict[str, np.ndarray]:
-    with np.load(BUNDLE.path / name) as stored:
+def arrays(name: str, bundle: ModelDirectory = BUNDLE) -> dict[str, np.ndarray]:
+    with np.load(bundle.path / name) as stored:
         return {key: stored[key] for key in stored.files}
 
 
-def test_flow_block_by_block() -> None:
-    reference = arrays("flow_mel.npz")
+@pytest.mark.parametrize("bundle", [BUNDLE, BUNDLE3], ids=["unet", "dit"])
+def test_flow_block_by_block(bundle: ModelDirectory) -> None:
+    reference = arrays("flow_mel.npz", bundle)
     prompt, new = (torch.from_numpy(reference[key][0]).long() for key in ("prompt_token", "token"))
     voice = VoicePrompt(
         prompt, torch.from_numpy(reference["prompt_feat"][0]), torch.from_numpy(reference["spk_embedding"][0])
     )
-    flow = load_flow(BUNDLE, CUDA)
+    flow = load_flow(bundle, CUDA)
     tokens, state = torch.cat([prompt, new]), flow.start(voice)
     mels: list[Any] = []
     for begin in range(0, len(tokens), CHUNK_TOKENS):

@@ -21,7 +21,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.interface import StepInput
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
@@ -177,7 +177,7 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: tuple[Backend,
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_without_room_sentences_are_made_again_and_sound_the_same(readable: list[Spoken], precision: str) -> None:
-    one = Layout(FlowConfig.read(ModelDirectory(TINY))).elements * getattr(torch, precision).itemsize
+    one = Layout(UnetConfig.read(ModelDirectory(TINY))).elements * getattr(torch, precision).itemsize
     backend = load(gpu_precision=precision, gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
     errors = [
         error(found.mel, wanted.mel) for found, wanted in zip(speak(backend, range(len(CASES))), readable, strict=True)
@@ -190,7 +190,7 @@ def test_without_room_sentences_are_made_again_and_sound_the_same(readable: list
 
 def test_a_sentence_longer_than_a_batch_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "CASES", [(30, 900, 1.0)])
-    one = Layout(FlowConfig.read(ModelDirectory(TINY))).elements * torch.float32.itemsize
+    one = Layout(UnetConfig.read(ModelDirectory(TINY))).elements * torch.float32.itemsize
     backend = load(gpu_precision="float32", gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
     (found,), (wanted,) = speak(backend, [0]), speak(load(gpu_engine="readable"), [0])
     decoder: Any = backend.decoders[Profile.CONTINUOUS]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "golden" / "tiny"
+TINY3 = ROOT / "tests" / "golden" / "tiny3"
 DEMO = ROOT / "models" / "demo"
 
 

@@ -15,13 +15,13 @@ import torch
 
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
+from cosyserve.engines.token2wav_graphs import components_of
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
 from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
-    COMPONENTS,
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
@@ -31,7 +31,7 @@ from services.token2wav.engines.artifacts import (
 )
 from services.token2wav.engines.shapes import Profile, profiles
 from services.token2wav.engines.tensorrt import machine_facts, on_device, tensorrt_library
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.loading import network_files
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
@@ -52,7 +52,7 @@ def build(
     device: torch.device,
     published: Path | None,
 ) -> list[Path]:
-    """The plans of all four graphs, those that are not there built. Raises SettingsError,
+    """The plans of all graphs, those that are not there built. Raises SettingsError,
     ModelError, OSError.
     """
     library = tensorrt_library()
@@ -61,10 +61,11 @@ def build(
     machine = machine_facts(device, library.__version__)
     check_precision(precision, machine["gpu"], machine["compute_capability"])
     graphs = export(model, cache, precision, published)
-    width, masked = FlowConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
+    directory, masked = ModelDirectory(model), graphs.key.facts["estimator"] == OWN
+    width = network_files(directory).config(directory).position_width
     plans = []
     with shared_engine_lock(graphs.directory):
-        for component in COMPONENTS:
+        for component in components_of(directory):
             shapes = profiles(component, streams, width, masked=masked)
             began = time.monotonic()
             write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)

@@ -1,7 +1,8 @@
 """`python -m tools.model.export MODEL [--precision fp16]`: the graphs of token2wav as ONNX files in
 the engine cache.
 
-Four files: encoder, estimator, pitch and filter (`tools.model.*_graph` say what goes in and out).
+The files are encoder, estimator, pitch and filter (`tools.model.graphs.*_graph` say what goes in
+and out); CosyVoice3 has the first two, and its vocoder runs in torch.
 The same weights give the same bytes. What is there already is not made again; --out copies the
 files to where they can be looked at.
 """
@@ -10,28 +11,24 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
 
 from cosyserve.engines.engine_cache import Engine, EngineCache
+from cosyserve.engines.token2wav_graphs import components_of, has_vocoder_graphs
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.engines.artifacts import (
-    COMPONENTS,
-    OWN,
-    PRECISIONS,
-    graph_file,
-    graphs_key,
-    published_estimator,
-)
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
+from services.token2wav.engines.artifacts import OWN, PRECISIONS, graph_file, graphs_key, published_estimator
+from services.token2wav.flow.checkpoint import ESTIMATOR
+from services.token2wav.flow.loading import network_files
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 from tools.model.graphs.calibration import scales_of
-from tools.model.graphs.encoder_graph import EncoderGraph
-from tools.model.graphs.estimator_graph import EstimatorGraph, read_published
+from tools.model.graphs.flow_graphs import flow_graphs
 from tools.model.graphs.graph import Array, Precision, write
+from tools.model.graphs.velocity_graph import read_published
 from tools.model.graphs.vocoder_graph import FilterGraph, PitchGraph
 from tools.model.output.command import check_graphs, command, engine_cache, graphs_arguments, say
 from tools.model.output.complete_directory import check_room
@@ -41,27 +38,29 @@ _ROOM = 16 << 20
 
 
 def graphs(model: Path, precision: Precision, published: Path | None = None) -> dict[str, onnx.ModelProto]:
-    """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and
-    tensor.
+    """The graphs of `components_of`. published: an estimator to take as it is. Raises ModelError
+    naming file and tensor.
     """
     metadata = {"model_hash": model_hash(model)}
     flow, config = flow_weights(model)
-    vocoder, vocoder_config = vocoder_weights(model)
+    writers = flow_graphs(ModelDirectory(model))
     if published is None:
         tensors = estimator_weights(flow)
-        scales = scales_of(model, tensors, config) if precision is Precision.FP8 else None
+        scales = None
+        if precision is Precision.FP8:
+            scales = scales_of(model, writers.estimator(tensors, config), config)
         try:
-            estimator = EstimatorGraph(tensors, config, precision, scales=scales).model(metadata)
+            estimator = writers.estimator(tensors, config, precision, scales=scales).model(metadata)
         except ValueError as error:
             raise ModelError(f"{model}: {error}; choose another --precision") from error
     else:
         estimator = read_published(published)
-    return {
-        "encoder": EncoderGraph(flow, config).model(metadata),
-        "estimator": estimator,
-        "pitch": PitchGraph(vocoder, vocoder_config).model(metadata),
-        "filter": FilterGraph(vocoder, vocoder_config).model(metadata),
-    }
+    made = {"encoder": writers.encoder(flow, config).model(metadata), "estimator": estimator}
+    if has_vocoder_graphs(ModelDirectory(model)):
+        vocoder, vocoder_config = vocoder_weights(model)
+        made["pitch"] = PitchGraph(vocoder, vocoder_config).model(metadata)
+        made["filter"] = FilterGraph(vocoder, vocoder_config).model(metadata)
+    return made
 
 
 def export(model: Path, cache: EngineCache, precision: Precision, published: Path | None = None) -> Engine:
@@ -91,11 +90,14 @@ def model_hash(model: Path) -> str:
     return directory.content_hash((*WEIGHTS, directory.yaml_name))
 
 
-def flow_weights(model: Path) -> tuple[dict[str, Array], FlowConfig]:
-    """All tensors of `flow.pt`, float32. Raises ModelError naming file and tensor."""
+def flow_weights(model: Path) -> tuple[dict[str, Array], Any]:
+    """All tensors of `flow.pt`, float32, and the configuration of its network. Raises ModelError
+    naming file and tensor.
+    """
     directory = ModelDirectory(model)
-    config = FlowConfig.read(directory)
-    tensors = read_flow_tensors(directory, config, torch.device("cpu"), torch.float32)
+    files = network_files(directory)
+    config = files.config(directory)
+    tensors = files.tensors(directory, config, torch.device("cpu"), torch.float32)
     return {name: tensor.numpy() for name, tensor in tensors.items()}, config
 
 
@@ -124,7 +126,7 @@ def vocoder_weights(model: Path) -> tuple[dict[str, Array], VocoderConfig]:
 def main(options: argparse.Namespace) -> int:
     check_graphs(options)
     stored = export(options.model, engine_cache(options), Precision(options.precision), options.published)
-    for component in COMPONENTS:
+    for component in components_of(ModelDirectory(options.model)):
         path = stored.file(graph_file(component))
         print(f"{path}  {path.stat().st_size} bytes")
         if options.out is not None:

@@ -16,12 +16,13 @@ import torch
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache
+from cosyserve.engines.token2wav_graphs import COMPONENTS, components_of
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
 from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
-    COMPONENTS,
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
@@ -55,7 +56,7 @@ def cached_plans(
     cache: EngineCache,
     graphs: CachedEngine,
     device: torch.device,
-    width: int,
+    width: int | None,
     held: ExitStack,
 ) -> dict[str, TensorRTEngine]:
     """The plans that a service of these settings would load. Raises SettingsError naming the
@@ -63,7 +64,7 @@ def cached_plans(
     """
     machine, masked = machine_facts(device, tensorrt_library().__version__), graphs.key.facts["estimator"] == OWN
     plans = {}
-    for component in COMPONENTS:
+    for component in components_of(ModelDirectory(options.model)):
         shapes = profiles(component, options.streams, width, masked=masked)
         entry = cache.find(plan_key(component, graphs.key, machine, shapes, options.compatibility))
         if not isinstance(entry, CachedEngine):
@@ -96,16 +97,17 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
         executors, factor = dict.fromkeys(COMPONENTS, on_cuda()), _GPU_FACTOR
     reference = Reference(options.model)
     graphs = export(options.model, cache, precision, options.published)
-    masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.encoder_width
+    masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.position_width
+    components = components_of(ModelDirectory(options.model))
     with ExitStack() as held, Step() as step:
         held.enter_context(shared_engine_lock(graphs.directory))
-        models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in COMPONENTS}
+        models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in components}
         if options.runtime == "tensorrt":
             device = _gpu(options.device)
             slots, factor = Slots(device, 1), _GPU_FACTOR
             plans = cached_plans(options, cache, graphs, device, width, held)
             engines = {component: partial(once, plan, slots) for component, plan in plans.items()}
-            shapes = {component: profiles(component, MOST_STREAMS, width, masked=masked) for component in COMPONENTS}
+            shapes = {component: profiles(component, MOST_STREAMS, width, masked=masked) for component in components}
             executors = dict.fromkeys(COMPONENTS, by_tensorrt(shapes, device, slots))
 
         def announced() -> Iterator[Case]:

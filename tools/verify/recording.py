@@ -44,6 +44,10 @@ class Recording:
         self._used.add(name)
         return self._arrays[name]
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the file holds it; no use of it."""
+        return name in self._arrays
+
     def tensor(self, name: str) -> Tensor:
         return torch.from_numpy(self[name])
 

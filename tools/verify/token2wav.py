@@ -20,7 +20,8 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
-from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.inputs.request import Profile, Sentence, Stop, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio

@@ -15,6 +15,7 @@ from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, random_flow, random_vocoder
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import Flow, as_prompt
+from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
@@ -106,7 +107,7 @@ def decoder() -> None:
 
 def readable() -> None:
     """The slow path on the same GPU: readable flow and vocoder, eager, float32."""
-    flow = Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE)
+    flow = Flow(PUBLISHED, UnetNetwork(PUBLISHED, random_flow(PUBLISHED, DEVICE)), DEVICE)
     rows = RUN.results
     someone = RandomVoice(flow, 87, 41, 2)
     state = flow.start(someone.voice)

@@ -11,6 +11,7 @@ from bench.gpu.parts import state_bytes
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow import flow as flow_module
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
@@ -25,7 +26,7 @@ def correctness(dtype: torch.dtype) -> None:
     and split.
     """
     weights = random_flow(PUBLISHED, DEVICE)
-    flow = Flow(PUBLISHED, weights, DEVICE)
+    flow = Flow(PUBLISHED, UnetNetwork(PUBLISHED, weights), DEVICE)
     someone, other = RandomVoice(flow, 87, 44, 2), RandomVoice(flow, 40, 60, 3)
     wanted, others = someone.reference(flow), other.reference(flow)
     rows = RUN.results

@@ -11,7 +11,7 @@ from bench.parts.part import ResultsFile
 from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow, VoicePrompt
-from services.token2wav.flow.weights import FlowConfig, expected_tensors
+from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.vocoder.weights import VocoderConfig, fused, read_config
@@ -33,7 +33,7 @@ class Run:
 RUN = Run()
 
 
-def random_flow(config: FlowConfig, device: torch.device) -> dict[str, Tensor]:
+def random_flow(config: UnetConfig, device: torch.device) -> dict[str, Tensor]:
     """The flow of `bench.real_size`. config: PUBLISHED."""
     tensors = flow_tensors()
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != dict(expected_tensors(config)):

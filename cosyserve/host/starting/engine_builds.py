@@ -15,6 +15,7 @@ from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
+from cosyserve.engines.token2wav_graphs import components_of
 from cosyserve.errors import ModelError
 from cosyserve.host.hardware import Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration
@@ -26,8 +27,6 @@ SERVED_AS_IT_IS = ("hf", "vllm")
 """Forms of the LLM that need no engine."""
 CONVERTED, _TOKEN2WAV = "COSYSERVE_LLM_CONVERTED", "COSYSERVE_TOKEN2WAV_"
 PRECISION, _COMPATIBILITY = f"{_TOKEN2WAV}ENGINE_PRECISION", f"{_TOKEN2WAV}ENGINE_COMPATIBILITY"
-PARTS = ("encoder", "estimator", "pitch", "filter")
-"""Parts of the engines of token2wav; their names in the cache follow `token2wav.`."""
 PUBLISHED, PUBLISHED_FILE = "published", "flow.decoder.estimator.fp32.onnx"
 
 
@@ -58,7 +57,7 @@ def engines_are_built(
     gpus, tensorrt = [] if machine.gpu is None else [machine.gpu.facts], machine.version(*TENSORRT)
     components = {"token2wav.graphs"}
     if configuration.on_gpu:
-        components = {f"token2wav.{part}" for part in PARTS}
+        components = {f"token2wav.{part}" for part in components_of(directory)}
         wanted["compatibility"] = variables.get(_COMPATIBILITY) or "none"
     libraries = {"tensorrt": tensorrt} if tensorrt is not None else {}
     return components <= {

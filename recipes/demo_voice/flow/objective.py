@@ -20,11 +20,11 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS, MEL_FRAMES_PER_T
 from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.speech import by_length
-from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.flow import Network
+from services.token2wav.flow.masks import Mask, chunk_mask
 from services.token2wav.flow.solver import ROWS, Solver
-from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.weights import UnetConfig
 
 _SIGMA_MIN = 1e-6
 _WITHOUT_CONDITION = 0.2
@@ -74,7 +74,7 @@ class RandomDraws:
         return torch.where(swapped < rate, (others * codes).long().clamp(max=codes - 1), tokens)
 
 
-def mu_of(network: Network, batch: Batch, *, streaming: bool) -> Tensor:
+def mu_of(network: UnetNetwork, batch: Batch, *, streaming: bool) -> Tensor:
     """float32 [rows, 2n, 80]."""
     rows = batch.tokens.shape[0]
     return network.mu(batch.tokens, batch.ahead, batch.known, [0], CachedPass.whole(rows), chunked=streaming)
@@ -94,7 +94,7 @@ def shown(batch: Batch) -> Tensor:
 
 
 def losses(
-    network: Network, batch: Batch, chances: RandomDraws, mean: Tensor, *, streaming: bool
+    network: UnetNetwork, batch: Batch, chances: RandomDraws, mean: Tensor, *, streaming: bool
 ) -> tuple[Tensor, Tensor]:
     """Mean squared error of the velocity, mean absolute error of mu against the mel less `mean`
     [80]; scalars, float32.
@@ -113,7 +113,7 @@ def losses(
 
 
 @torch.no_grad()
-def solve(network: Network, solver: Solver, batch: Batch, noise: Tensor, *, streaming: bool) -> Tensor:
+def solve(network: UnetNetwork, solver: Solver, batch: Batch, noise: Tensor, *, streaming: bool) -> Tensor:
     """The ten guided Euler steps over all rows at once, each from `noise` [frames, 80] -> mel
     float32 [rows, 2n, 80].
     """
@@ -143,7 +143,7 @@ class HeldOut:
         self._noise = torch.randn(2 * longest, MEL_BINS, generator=generator).to(corpus.mel.device)
 
     @torch.no_grad()
-    def measure(self, network: Network, config: FlowConfig, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
+    def measure(self, network: UnetNetwork, config: UnetConfig, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
         """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone
         and behind a prompt.
 
@@ -172,6 +172,6 @@ class HeldOut:
         by_kind["held_mu_l1"] = float(torch.stack([coarse for _, coarse in terms]).mean())
         return by_kind
 
-    def _losses(self, network: Network, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _losses(self, network: UnetNetwork, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         chances = RandomDraws.drawn(batch.tokens.shape[0], batch.tokens.shape[1], generator)
         return losses(network, batch, chances, self._corpus.mean, streaming=False)

@@ -22,7 +22,8 @@ from cosyserve.model_directory import check_tensors
 from cosyserve.spec import MEL_BINS
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.training.parameter_store import halved, require_names, save, uniform_by_inputs
-from services.token2wav.flow.weights import ESTIMATOR, FILE, FlowConfig, expected_tensors
+from services.token2wav.flow.checkpoint import ESTIMATOR, FILE
+from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 
 TOKENS = "input_embedding.weight"
 _SMALL = 0.1
@@ -39,7 +40,7 @@ _RESIDUAL_ENDS = (
 )
 
 
-def shapes(config: FlowConfig, rows: int) -> dict[str, tuple[int, ...]]:
+def shapes(config: UnetConfig, rows: int) -> dict[str, tuple[int, ...]]:
     """`expected_tensors`, with one row of the embedding for each code that the tokenizer has."""
     return expected_tensors(config) | {TOKENS: (rows, config.input_width)}
 
@@ -47,7 +48,7 @@ def shapes(config: FlowConfig, rows: int) -> dict[str, tuple[int, ...]]:
 class Initial:
     """Values by name and shape. mean: float32 [80], the mel's."""
 
-    def __init__(self, config: FlowConfig, mean: Tensor) -> None:
+    def __init__(self, config: UnetConfig, mean: Tensor) -> None:
         self._shapes, self._mean = expected_tensors(config), mean.cpu()
         wide = config.channels > MEL_BINS
         self._straight: dict[str, Callable[[Tensor], Tensor]] = _straight_way(config, mean.cpu()) if wide else {}
@@ -76,7 +77,7 @@ class Initial:
         return torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
 
 
-def _straight_way(config: FlowConfig, mean: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
+def _straight_way(config: UnetConfig, mean: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
     channels, bins = config.channels, MEL_BINS
     spare = channels - bins
     everything = torch.eye(channels)
@@ -142,7 +143,7 @@ def start_from(bundled: Mapping[str, Tensor], drawn: Mapping[str, Tensor]) -> No
         drawn[name].copy_(value)
 
 
-def expanded(parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> dict[str, Tensor]:
+def expanded(parameters: Mapping[str, Tensor], config: UnetConfig, first_id: int) -> dict[str, Tensor]:
     """The embedding with a row for each of the vocabulary's ids, zeros for those that the tokenizer
     never puts out.
     """
@@ -152,7 +153,7 @@ def expanded(parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int
     return {**parameters, TOKENS: rows}
 
 
-def write(folder: Path, parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> Path:
+def write(folder: Path, parameters: Mapping[str, Tensor], config: UnetConfig, first_id: int) -> Path:
     """Write `flow.pt` into `folder`. Raises ModelError unless names and shapes are those that the
     service expects.
     """

@@ -28,8 +28,8 @@ from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.recording import RecordingFailed, Replayed
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import Network
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.weights import UnetConfig
 
 BATCH_TOKENS = 5_000
 PEAK_RATE = 2e-3
@@ -61,7 +61,7 @@ class Update:
     """
 
     def __init__(
-        self, config: FlowConfig, corpus: Corpus, tensors: Mapping[str, Tensor], seed: int, *, graphs: bool
+        self, config: UnetConfig, corpus: Corpus, tensors: Mapping[str, Tensor], seed: int, *, graphs: bool
     ) -> None:
         self._config, self._corpus, self.parameters = config, corpus, tensors
         device = corpus.mel.device
@@ -113,7 +113,7 @@ class Update:
         places, noise, rolls = inputs
         chances, batch = RandomDraws(noise, rolls), self._corpus.at(places, shape.length)
         batch = replace(batch, tokens=chances.corrupted(batch.tokens, self._corpus.count))
-        network = Network(self._config, self.parameters)
+        network = UnetNetwork(self._config, self.parameters)
         flow, coarse = losses(network, batch, chances, self._corpus.mean, streaming=shape.streaming)
         self._optimiser.zero_grad(set_to_none=True)
         (flow + self.mu_weight * coarse).backward()  # type: ignore[no-untyped-call]
@@ -127,7 +127,7 @@ class Training(parameter_store.TrainingState):
 
     def __init__(
         self,
-        config: FlowConfig,
+        config: UnetConfig,
         corpus: Corpus,
         schedule: Schedule,
         rate: float = PEAK_RATE,
@@ -148,9 +148,9 @@ class Training(parameter_store.TrainingState):
         super().__init__(drawn, schedule, decay=DECAY**_AVERAGED_EVERY, optimiser=self.update)
 
     @property
-    def served(self) -> Network:
+    def served(self) -> UnetNetwork:
         """The average of the parameters, as a network."""
-        return Network(self.config, self.average.values)
+        return UnetNetwork(self.config, self.average.values)
 
     @property
     def rate(self) -> float:
@@ -219,7 +219,7 @@ def train(
     speech = Speech.read(work, audio=False)
     corpus = Corpus.read(work, tokenizer, speech, Features.read(work, speech, device, only=("mel",)))
     schedule, content = parameter_store.begun(folder, minutes, steps, device)
-    training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs, start=start)
+    training = Training(UnetConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs, start=start)
     if content:
         training.load(content)
         del content

@@ -11,7 +11,7 @@ from services.token2wav.inputs.request import Profile
 
 Decoders = Mapping[Profile, Decoder[Any]]
 BACKENDS = ("torch", "tensorrt", "onnxruntime", "fake")
-"""`torch` runs CosyVoice2 in PyTorch, `tensorrt` and `onnxruntime` run exported graphs, `fake`
+"""`torch` runs the model in PyTorch, `tensorrt` and `onnxruntime` run exported graphs, `fake`
 generates tones without weights.
 """
 FAKE_FAULTS = ("silence", "pause", "non_finite", "saturated", "device_lost")
@@ -59,7 +59,8 @@ class EngineSettings:
     """Bytes of memory for cached states of prompts."""
     state_bytes: int = 8 << 30
     """Bytes of memory for the states of active streams, at least 1. With the published sizes one
-    second of audio, prompt included, takes 231 MB in float32 and half of it in bfloat16.
+    second of audio, prompt included, takes 231 MB (CosyVoice2) or 180 MB (CosyVoice3) in float32
+    and half of it in bfloat16.
     """
     gpu_engine: str = "auto"
     """Engine on a GPU: `paged` (our own kernels and CUDA graphs), `readable` (the same PyTorch code

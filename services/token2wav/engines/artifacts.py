@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 GRAPHS = "token2wav.graphs"
-COMPONENTS = ("encoder", "estimator", "pitch", "filter")
 WRITER = "1"
 """Version of the graphs: changed whenever the same weights give a different graph."""
 OWN, PUBLISHED = "own", "published"

@@ -9,21 +9,14 @@ from typing import Any
 import torch
 
 from cosyserve.engines.compatibility import Identity
+from cosyserve.engines.token2wav_graphs import components_of
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
-from services.token2wav.engines.artifacts import (
-    COMPATIBILITIES,
-    COMPONENTS,
-    OWN,
-    PRECISIONS,
-    PUBLISHED,
-    CachedEngines,
-    graph_file,
-)
+from services.token2wav.engines.artifacts import COMPATIBILITIES, OWN, PRECISIONS, PUBLISHED, CachedEngines, graph_file
 from services.token2wav.engines.flow import EngineFlow
 from services.token2wav.engines.prefix_decoder import PrefixDecoder, RefusingDecoder
 from services.token2wav.engines.runtime import Engine
@@ -32,7 +25,7 @@ from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
 from services.token2wav.flow.layers import Linear
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.loading import network_files
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.hift_vocoder import HiftVocoder
@@ -72,13 +65,13 @@ def assemble(
     torch.set_num_threads(settings.threads)
     directory = ModelDirectory(model)
     model_hash = directory.content_hash((*WEIGHTS, directory.yaml_name))
-    config, masked = FlowConfig.read(directory), settings.engine_estimator == OWN
+    config, masked = network_files(directory).config(directory), settings.engine_estimator == OWN
     streams = settings.widest_step or (1 if device.type == "cpu" else 16)
     with contextlib.ExitStack() as locks:
         stored = CachedEngines(model, model_hash, settings, streams, locks)
         engines = {
-            component: load(component, stored, profiles(component, streams, config.encoder_width, masked=masked))
-            for component in COMPONENTS
+            component: load(component, stored, profiles(component, streams, config.position_width, masked=masked))
+            for component in components_of(directory)
         }
         slots = Slots(device, settings.engine_contexts)
         flow = EngineFlow(

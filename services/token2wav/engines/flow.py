@@ -19,12 +19,12 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
-from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.flow import VoicePrompt, with_lookahead
 from services.token2wav.flow.layers import Linear
+from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.network import NetworkConfig
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
-from services.token2wav.flow.stream_cache import chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.encoder import relative_positions
 from services.token2wav.inputs.request import Cancelled, Stop, never
 
 _LONGEST_CACHED = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
@@ -52,7 +52,7 @@ class EngineFlow:
 
     def __init__(
         self,
-        config: FlowConfig,
+        config: NetworkConfig,
         encoder: Engine,
         estimator: Engine,
         speaker: Linear,
@@ -110,21 +110,25 @@ class EngineFlow:
     def _mu(self, slot: Slot, streams: Sequence[Prefix], tokens: int, streaming: bool) -> Tensor:
         """The encoder's output, [streams, 80, 2 * tokens]."""
         count, frames = len(streams), MEL_FRAMES_PER_TOKEN * tokens
-        shapes = encoder_shapes(count, tokens, self.config.encoder_width)
+        width = self.config.position_width
+        shapes = encoder_shapes(count, tokens, width)
         encoder = slot.at(self._encoder, shapes, {"mu": (count, MEL_BINS, frames)})
         ids = torch.zeros(shapes["tokens"], dtype=torch.int32)
-        known, mask = torch.zeros(shapes["known"]), torch.zeros(shapes["mask"])
+        known, mask = torch.zeros(shapes["known"]), torch.zeros(count, 1, tokens)
         for row, stream in enumerate(streams):
             length, seen = stream.ids.numel(), stream.ids.numel() + stream.ahead.numel()
             ids[row, :length], ids[row, length:seen] = stream.ids, stream.ahead
             known[row, :seen], mask[row, :, :length] = 1.0, 1.0
-        tables = {
-            "attention": self._masks(tokens, streaming and CHUNK_TOKENS),
-            "positions": self._positions(tokens),
-            "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
-            "positions_frames": self._positions(frames),
-        }
-        filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask} | tables)
+        given = {"tokens": ids, "known": known}
+        if width is not None:
+            given |= {
+                "mask": mask,
+                "attention": self._masks(tokens, streaming and CHUNK_TOKENS),
+                "positions": self._positions(tokens, width),
+                "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
+                "positions_frames": self._positions(frames, width),
+            }
+        filled(encoder.inputs, given)
         encoder.run()
         return encoder.outputs["mu"]
 
@@ -173,17 +177,18 @@ class EngineFlow:
             given["spks"][ROWS * row].copy_(stream.speaker)
             given["cond"][ROWS * row, :, :prompt].copy_(stream.mel[:prompt].T.to(torch.float32))
 
-    def _positions(self, length: int) -> Tensor:
+    def _positions(self, length: int, width: int) -> Tensor:
         """Tables of usual lengths are cached; a table of the longest has 46 MB, a mask 125 MB."""
-        return self._cached_positions(length) if length <= _LONGEST_CACHED else self._compute_positions(length)
+        compute = self._cached_positions if length <= _LONGEST_CACHED else self._compute_positions
+        return compute(length, width)
 
     def _masks(self, length: int, chunk: int) -> Tensor:
         return self._cached_masks(length, chunk) if length <= _LONGEST_CACHED else self._compute_mask(length, chunk)
 
-    def _compute_positions(self, length: int) -> Tensor:
+    def _compute_positions(self, length: int, width: int) -> Tensor:
         """[2 * length, width]: a row of zeros, then the sinusoids."""
-        table = relative_positions(length, length, self.config.encoder_width, torch.device("cpu"))
-        return self._shared_by_slots(torch.cat((torch.zeros(1, table.shape[1]), table)).to(self.device))
+        table = relative_positions(length, length, width, torch.device("cpu"))
+        return self._shared_by_slots(torch.cat((torch.zeros(1, width), table)).to(self.device))
 
     def _compute_mask(self, length: int, chunk: int) -> Tensor:
         """bool [length, length]; chunk 0: full attention."""

@@ -45,12 +45,15 @@ def lengths() -> Iterator[int]:
         tokens = padded(tokens) + 1
 
 
-def encoder_shapes(streams: int, tokens: int, width: int) -> dict[str, Shape]:
-    """Inputs of the encoder; `tokens` without look-ahead. width: of its embeddings."""
+def encoder_shapes(streams: int, tokens: int, width: int | None) -> dict[str, Shape]:
+    """Inputs of the encoder; `tokens` without look-ahead. width: of its position tables, None for
+    an encoder without attention.
+    """
     frames, seen = MEL_FRAMES_PER_TOKEN * tokens, tokens + LOOKAHEAD_TOKENS
-    return {
-        "tokens": (streams, seen),
-        "known": (streams, seen),
+    given: dict[str, Shape] = {"tokens": (streams, seen), "known": (streams, seen)}
+    if width is None:
+        return given
+    return given | {
         "mask": (streams, 1, tokens),
         "attention": (tokens, tokens),
         "attention_frames": (frames, frames),
@@ -116,9 +119,9 @@ def _text(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def profiles(component: str, streams: int, width: int = 0, *, masked: bool = True) -> list[Profile]:
+def profiles(component: str, streams: int, width: int | None = None, *, masked: bool = True) -> list[Profile]:
     """The profiles for which an engine is built; the first one that covers a shape is used.
-    streams: maximum number in a batch. width: of the encoder.
+    streams: maximum number in a batch. width: see `encoder_shapes`.
 
     encoder, estimator: batches of up to 40 seconds, and one stream of up to the longest request, so
     that other lengths do not pay for its memory. masked: False is the published estimator, whose

@@ -1,14 +1,15 @@
-"""Speech tokens to mel: the flow of CosyVoice2 (compatibility specification section 4).
+"""Speech tokens to mel by a flow, whichever network it has (compatibility specification of
+CosyVoice2, section 4; of CosyVoice3, section 4).
 
 `offline` and `prefix` recompute everything, as the reference does; `blocks` continues from stored
-state. A state holds the keys and values of every attention, Euler step and guidance row. With the
-published sizes (56 attentions 512 wide) that is 4.6 MB for each mel frame in float32, 2.3 MB with a
-half-precision estimator, or 231 MB and 116 MB for each second of audio, prompt included
-(`FlowConfig.state_bytes_per_frame`).
+state. A state holds the keys and values of every attention, Euler step and guidance row
+(`NetworkConfig.state_bytes_per_frame`). With CosyVoice2's published sizes (56 attentions 512 wide)
+that is 4.6 MB for each mel frame in float32, 2.3 MB with a half-precision estimator, or 231 MB and
+116 MB for each second of audio, prompt included; with CosyVoice3's (22 attentions 1024 wide) 3.6 MB
+and 1.8 MB, or 180 MB and 90 MB.
 """
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,59 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, NonFinite
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.encoder import Encoder
-from services.token2wav.flow.estimator import Estimator, Mask
-from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.masks import Mask, chunk_mask
+from services.token2wav.flow.network import FlowNetwork, NetworkConfig
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
-from services.token2wav.flow.stream_cache import EMPTY, CachedPass, FlowState, StreamCache, Workspace, chunk_mask
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
+from services.token2wav.flow.stream_cache import EMPTY, CachedPass, FlowState, StreamCache, Workspace
 from services.token2wav.inputs.request import Cancelled, Stop, Voice, never
-
-
-class Network:
-    """Encoder, estimator and the three linear maps around them (compatibility specification
-    sections 4.1 and 4.7); weights only.
-
-    Everything here is differentiable and takes any number of streams, so training builds exactly
-    the network that is served.
-    """
-
-    def __init__(self, config: FlowConfig, tensors: Mapping[str, Tensor]) -> None:
-        weights = Tensors(tensors)
-        self.encoder = Encoder(weights.within("encoder"), heads=config.encoder_heads, layers=config.encoder_layers)
-        self.estimator = Estimator(
-            weights.within(ESTIMATOR[:-1]),
-            heads=config.estimator_heads,
-            transformers=config.transformers,
-            middle=config.middle,
-        )
-        self._tokens = weights["input_embedding.weight"]
-        self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
-        self._project = Linear.of(weights.within("encoder_proj"))
-
-    def speaker(self, embedding: Tensor) -> Tensor:
-        """float32 [..., 192] of any non-zero length -> [..., 80]: the embedding at unit length,
-        projected.
-        """
-        return self._speaker(F.normalize(embedding, dim=-1))
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """Token ids [..., n] -> the encoder's input, float32 [..., n, width]."""
-        return self.encoder.embed(F.embedding(ids, self._tokens))
-
-    def mu(
-        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], cache: CachedPass, *, chunked: bool = False
-    ) -> Tensor:
-        """Token ids [rows, n] and their look-ahead [rows, 3], of which bool `known` [rows, 3]
-        exists -> float32 [rows, 2n, 80].
-
-        Missing look-ahead becomes zeros after the embedding. before, cache and chunked: as for the
-        encoder.
-        """
-        seen = self.embed(ahead) * known[:, :, None]
-        return self._project(self.encoder(self.embed(ids), seen, before, cache, chunked=chunked))
 
 
 @dataclass(frozen=True)
@@ -89,16 +43,9 @@ def as_prompt(voice: Voice) -> VoicePrompt:
     return VoicePrompt(*(torch.from_numpy(array) for array in (voice.tokens, voice.mel, voice.embedding)))
 
 
-def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
-    """Load `flow.pt` with the sizes in the yaml; `dtype` is the estimator's. Raises ModelError
-    naming file and tensor.
-    """
-    config = FlowConfig.read(directory)
-    return Flow(config, read_flow_tensors(directory, config, device, dtype), device)
-
-
 class Flow:
-    """Weights only; may be shared: a lock serializes calls from several threads.
+    """A network with its solver; no state of any stream. May be shared: a lock serializes calls
+    from several threads.
 
     batch_invariant: each stream of `blocks` is computed alone, in shapes that depend only on its
     own content, so its mel is bit-identical whatever runs concurrently. Otherwise blocks of equal
@@ -106,14 +53,12 @@ class Flow:
     in float32. Default: on for the CPU, off for other devices.
     """
 
-    def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
+    def __init__(self, config: NetworkConfig, network: FlowNetwork, device: torch.device) -> None:
         self.config, self.device = config, device
         self._turn = threading.Lock()
         self._workspace = Workspace() if device.type == "cpu" else None
         self.batch_invariant = device.type == "cpu"
-        self.network = Network(config, tensors)
-        self.encoder = self.network.encoder
-        self.estimator = self.network.estimator
+        self.network, self.estimator = network, network.estimator
         self.noise = (config.temperature * noise_table()).T.contiguous().to(device)
         with torch.inference_mode():
             self._solver = Solver(self.estimator, config.guidance, device)
@@ -199,14 +144,14 @@ class Flow:
         return results
 
     def speaker(self, voice: VoicePrompt) -> Tensor:
-        """float32 [80]: the embedding at unit length, projected."""
+        """float32 [80], see `FlowNetwork.speaker`."""
         return self.network.speaker(voice.embedding.to(self.device, torch.float32))
 
     def mu(
         self, ids: list[Tensor], ahead: list[Tensor], before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
-        """Tokens, the same number per stream, and their look-ahead -> float32 [streams, 2n, 80].
-        Missing look-ahead becomes zeros after the embedding.
+        """Tokens, the same number per stream, and their look-ahead -> float32 [streams, 2n, 80];
+        see `FlowNetwork.mu`.
         """
         padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead]).to(self.device)
         known = torch.tensor(

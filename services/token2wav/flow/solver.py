@@ -1,5 +1,5 @@
 """Euler steps along the flow with classifier-free guidance, from a fixed noise table (compatibility
-specification section 4.4).
+specification of CosyVoice2, section 4.4; of CosyVoice3, section 4.5).
 
 Conditional flow matching: Lipman et al., "Flow Matching for Generative Modeling", ICLR 2023;
 guidance: Ho and Salimans, "Classifier-Free Diffusion Guidance", 2022.
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
-from services.token2wav.flow.estimator import Estimator, Mask
+from services.token2wav.flow.masks import Mask
+from services.token2wav.flow.network import VelocityEstimator
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.inputs.request import Stop
 
@@ -66,7 +67,7 @@ def euler_schedule(steps: int = EULER_STEPS) -> list[tuple[float, float]]:
 class Solver:
     """The estimator with its time grid and guidance."""
 
-    def __init__(self, estimator: Estimator, guidance: float, device: torch.device) -> None:
+    def __init__(self, estimator: VelocityEstimator, guidance: float, device: torch.device) -> None:
         self.euler_steps = 0
         """Steps begun since the start, counted for each stream."""
         self._estimator, self._guidance = estimator, guidance

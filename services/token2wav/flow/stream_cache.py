@@ -30,6 +30,11 @@ class StreamCache:
     convolutions: tuple[Tensor, ...] = ()
     attentions: tuple[tuple[Tensor, ...], ...] = ()
 
+    @property
+    def frames(self) -> int:
+        """Frames before the next block, of a network with attention."""
+        return sum(block.shape[3] for block in self.attentions[0]) if self.attentions else 0
+
     @cached_property
     def bytes(self) -> int:
         """Bytes of all tensors; cached, because there may be thousands and they never change."""
@@ -82,6 +87,14 @@ class CachedPass:
         """For a pass over a whole sentence: there is nothing before it, and nothing is stored."""
         return cls([StreamCache()], rows, keep=False)
 
+    def places(self, count: int, device: torch.device) -> Tensor:
+        """Where the next `count` frames stand in their streams, counted from 0: int64 [all rows,
+        count], or [1, count] where there is one stream.
+        """
+        firsts = torch.tensor([past.frames for past in self._pasts], device=device)
+        places = firsts[:, None] + torch.arange(count, device=device)
+        return places if len(self._pasts) == 1 else places.repeat_interleave(self._rows, dim=0)
+
     def before(self, x: Tensor, reach: int) -> Tensor:
         """x [all rows, time, channels] preceded by the `reach` frames before it; zeros at the start
         of the stream.
@@ -132,14 +145,6 @@ class CachedPass:
 
     def _span(self, stream: int) -> slice:
         return slice(stream * self._rows, (stream + 1) * self._rows)
-
-
-def chunk_mask(frames: int, chunk: int, device: torch.device) -> Tensor:
-    """bool [frames, frames]: query i may see key j where j < (i // chunk + 1) * chunk
-    (compatibility specification section 4.2).
-    """
-    at = torch.arange(frames, device=device)
-    return at[None, :] < (at[:, None] // chunk + 1) * chunk
 
 
 EMPTY = StreamCache()

@@ -16,7 +16,7 @@ from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
+from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
@@ -50,7 +50,7 @@ def load_paged(
         network = generation_of(directory).vocoder_network
         raise Unsuitable(f"gpu_vocoder windowed runs the vocoder network hift; that of {directory.path} is {network}")
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
-    config, budget = FlowConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
+    config, budget = UnetConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
     pages = 1 + pages_within(budget, config, dtype, device)
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder

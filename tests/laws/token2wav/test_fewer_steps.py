@@ -13,18 +13,19 @@ import torch
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS
-from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import euler_schedule
 from services.token2wav.inputs.request import Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
-from tests.stacks.up_process import TINY
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.token2wav.gpu.small_flow import random_voice
 from tests.unit.token2wav.speaking import batching, speak, tokens, torch_backend, voice
 
 
-@pytest.fixture(scope="module")
-def flow() -> Flow:
-    return load_flow(ModelDirectory(TINY), torch.device("cpu"))
+@pytest.fixture(scope="module", params=[TINY, TINY3], ids=["unet", "dit"])
+def flow(request: pytest.FixtureRequest) -> Flow:
+    return load_flow(ModelDirectory(request.param), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("steps", range(FEWEST_EULER_STEPS, EULER_STEPS + 1))

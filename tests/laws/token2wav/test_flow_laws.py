@@ -1,7 +1,8 @@
-"""Laws of the flow: blocks computed from stored state, concatenated, equal the whole sentence under
-streaming masks, and earlier output never changes. After a cancellation no further Euler step
-begins, and the stream's memory is freed. A stream's mel does not depend on the other streams of a
-batch: bit-identical where batch_invariant, within 2e-5 where batched.
+"""Laws of the flow, whichever network it has: blocks computed from stored state, concatenated,
+equal the whole sentence under streaming masks, and earlier output never changes. After a
+cancellation no further Euler step begins, and the stream's memory is freed. A stream's mel does
+not depend on the other streams of a batch: bit-identical where batch_invariant, within 2e-5
+where batched.
 """
 
 import itertools
@@ -15,10 +16,11 @@ from torch import Tensor
 from cosyserve.errors import NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Cancelled
-from tests.stacks.up_process import TINY
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.token2wav.gpu.small_flow import random_voice
 
 VOICE = VoicePrompt(torch.arange(20), torch.zeros(40, 80), torch.ones(192))
@@ -29,14 +31,19 @@ times.
 """
 
 
+@pytest.fixture(scope="module", params=[TINY, TINY3], ids=["unet", "dit"])
+def model(request: pytest.FixtureRequest) -> ModelDirectory:
+    return ModelDirectory(request.param)
+
+
 @pytest.fixture
-def fresh() -> Flow:
-    return load_flow(ModelDirectory(TINY), torch.device("cpu"))
+def fresh(model: ModelDirectory) -> Flow:
+    return load_flow(model, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
-def flow() -> Flow:
-    return load_flow(ModelDirectory(TINY), torch.device("cpu"))
+def flow(model: ModelDirectory) -> Flow:
+    return load_flow(model, torch.device("cpu"))
 
 
 @pytest.fixture(params=[True, False], ids=["invariant", "batched"])

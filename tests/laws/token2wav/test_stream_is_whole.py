@@ -19,7 +19,8 @@ from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.interface import StepInput
-from services.token2wav.flow.flow import as_prompt, load_flow
+from services.token2wav.flow.flow import as_prompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay

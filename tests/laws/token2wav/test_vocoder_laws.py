@@ -21,7 +21,7 @@ from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.interface import StepInput
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.inputs.request import Cancelled, Profile, Sentence
 from services.token2wav.vocoder.causal.vocoder import load_causal_hift
 from services.token2wav.vocoder.hift_vocoder import load_hift

@@ -8,7 +8,7 @@ import torch
 
 from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow.weights import expected_tensors
+from services.token2wav.flow.unet.weights import expected_tensors
 from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.weights import fused, read_config
 

@@ -18,9 +18,10 @@ from tests.unit.model.steps import TINY, ended
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.graph_comparison import compare, first_difference, tolerance
 from tools.model.export import estimator_weights, flow_weights, graphs, main
-from tools.model.graphs.estimator_graph import EstimatorGraph, read_published
+from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.execute import by_onnx_runtime, on_cpu
 from tools.model.graphs.graph import Precision, layers_of
+from tools.model.graphs.velocity_graph import read_published
 
 
 @cache

@@ -36,8 +36,8 @@ from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice_notes import FIELD
 from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.llm.generation.config import read_config as read_llm_config
-from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.flow.weights import expected_tensors as flow_tensors
+from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.flow.unet.weights import expected_tensors as flow_tensors
 from services.token2wav.vocoder.weights import expected_tensors as vocoder_tensors
 from services.token2wav.vocoder.weights import read_config as read_vocoder_config
 from tests.unit.recipes import small_work
@@ -65,7 +65,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     speaker_train.write(folder, shipped, Features.read(folder, speech, CPU, only=("fbank",)))
     for name, expected in {
         "llm/llm.pt": llm_tensors(read_llm_config(directory)),
-        "flow/flow.pt": flow_tensors(FlowConfig.read(directory)),
+        "flow/flow.pt": flow_tensors(UnetConfig.read(directory)),
         "vocoder/hift.pt": vocoder_tensors(read_vocoder_config(directory)),
     }.items():
         parameter_store.save(

@@ -25,10 +25,12 @@ from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import Network, VoicePrompt, load_flow
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import Solver, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.weights import UnetConfig
 from tests.unit.recipes import small_work
 
 CPU = torch.device("cpu")
@@ -74,8 +76,8 @@ def held(work: Path, speech: Speech, features: Features) -> Corpus:
 
 
 @pytest.fixture
-def config(work: Path) -> FlowConfig:
-    return FlowConfig.read(layout.model_directory(work))
+def config(work: Path) -> UnetConfig:
+    return UnetConfig.read(layout.model_directory(work))
 
 
 @pytest.fixture
@@ -143,7 +145,7 @@ def test_drawn_pieces_stay_within_their_utterances(speech: Speech, held: Corpus,
 
 
 def test_one_batch_is_learnt_and_gradients_reach_every_tensor(
-    config: FlowConfig, held: Corpus, draws: RandomPieces
+    config: UnetConfig, held: Corpus, draws: RandomPieces
 ) -> None:
     training = Training(config, held, Schedule(1, steps=10_000, step=400), rate=5e-3)
     pieces = next(draws.batches(64))
@@ -156,7 +158,7 @@ def test_one_batch_is_learnt_and_gradients_reach_every_tensor(
     ] == []
 
 
-def test_rows_of_a_batch_do_not_see_each_other(config: FlowConfig, held: Corpus, draws: RandomPieces) -> None:
+def test_rows_of_a_batch_do_not_see_each_other(config: UnetConfig, held: Corpus, draws: RandomPieces) -> None:
     training = Training(config, held, Schedule(1))
     noise = torch.randn(32, MEL_BINS, generator=torch.Generator().manual_seed(3))
     pieces = equally_long([draws.served(member, prompted=False) for member in (0, 2, 7)], np.random.default_rng(0))
@@ -193,7 +195,7 @@ def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, held: C
     piece = draws.served(4, prompted=True)
     batch = held.gather([piece])
     trained = torch.load(work / "flow" / "checkpoint.pt", weights_only=True)["average"]
-    network = Network(flow.config, {name: tensor.half().float() for name, tensor in trained.items()})
+    network = UnetNetwork(flow.config, {name: tensor.half().float() for name, tensor in trained.items()})
     with torch.no_grad():
         solver = Solver(network.estimator, flow.config.guidance, CPU)
     ids = batch.tokens[0] + FIRST_ID
@@ -205,7 +207,7 @@ def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, held: C
 
 
 def test_losses_of_masks_differ_only_where_masks_hide_something(
-    config: FlowConfig, held: Corpus, draws: RandomPieces
+    config: UnetConfig, held: Corpus, draws: RandomPieces
 ) -> None:
     """Up to 25 tokens a chunk hides nothing; longer pieces are one chunk ahead of it."""
     network = Training(config, held, Schedule(1)).served
@@ -218,7 +220,7 @@ def test_losses_of_masks_differ_only_where_masks_hide_something(
 
 
 def test_before_training_the_velocity_leads_from_the_noise_to_mu(
-    config: FlowConfig, held: Corpus, draws: RandomPieces
+    config: UnetConfig, held: Corpus, draws: RandomPieces
 ) -> None:
     network = Training(replace(config, channels=128), held, Schedule(1)).served
     batch = held.gather([draws.served(1, prompted=False)])
@@ -242,7 +244,7 @@ def test_chances_are_as_often_as_they_should_be() -> None:
 
 
 def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
-    config: FlowConfig, held: Corpus, draws: RandomPieces
+    config: UnetConfig, held: Corpus, draws: RandomPieces
 ) -> None:
     batches = draws.batches(64)
     first, second = next(batches), next(batches)
@@ -265,7 +267,7 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
 
 
 def test_a_recording_that_fails_costs_no_step(
-    config: FlowConfig, held: Corpus, draws: RandomPieces, monkeypatch: pytest.MonkeyPatch
+    config: UnetConfig, held: Corpus, draws: RandomPieces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stands in for a device on which nothing can be recorded: the second step finds out and all go
     on as they would have.
@@ -285,7 +287,7 @@ def test_a_recording_that_fails_costs_no_step(
     torch.testing.assert_close(steps[0], steps[1], atol=1e-5, rtol=1e-4)
 
 
-def test_a_training_begins_with_a_finished_flow(held: Corpus, config: FlowConfig, tmp_path: Path) -> None:
+def test_a_training_begins_with_a_finished_flow(held: Corpus, config: UnetConfig, tmp_path: Path) -> None:
     first = Training(config, held, Schedule(10.0, 5))
     path = parameters.write(tmp_path, first.average.values, config, fsq.first_id(3))
     begun = Training(config, held, Schedule(10.0, 5), start=path)

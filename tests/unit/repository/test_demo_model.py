@@ -30,7 +30,7 @@ from services.frontend.voices.speaker_file import read_presets, read_voices
 from services.frontend.voices.voice import FIRST_HOP_TOKENS, Voice
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.vocoder import Vocoder
 from tests.stacks.up_process import DEMO

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.weights import load_weights, read_config
 from tests.unit.token2wav.speaking import TINY

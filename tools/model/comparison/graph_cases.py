@@ -14,15 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cosyserve.engines.token2wav_graphs import has_vocoder_graphs
+from cosyserve.errors import InternalFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.shapes import SOURCE_MARGIN
-from services.token2wav.flow.encoder import relative_positions
-from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.loading import load_flow
+from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.encoder import relative_positions
 from services.token2wav.vocoder.hift_vocoder import HiftVocoder, load_hift
 from tools.model.graphs.graph import Array
-from tools.verify.flow import velocity
+from tools.verify.flow_calls import velocity
 
 Arrays = dict[str, Array]
 _ENCODER = ((1, 1, False), (1, 103, False), (3, 57, False), (1, 25, True), (1, 50, True), (2, 75, True), (5, 88, True))
@@ -56,8 +60,15 @@ class Reference:
     def __init__(self, model: Path) -> None:
         directory, cpu = ModelDirectory(model), torch.device("cpu")
         self.flow: Flow = load_flow(directory, cpu)
-        self.vocoder: HiftVocoder = load_hift(directory, cpu)
+        self._vocoder = load_hift(directory, cpu) if has_vocoder_graphs(directory) else None
         self._recorded = model / "estimator.npz"
+
+    @property
+    def vocoder(self) -> HiftVocoder:
+        """Of a model whose vocoder has graphs."""
+        if self._vocoder is None:
+            raise InternalFault("a vocoder without graphs was asked for")
+        return self._vocoder
 
     @torch.inference_mode()
     def cases(self, *, masked: bool = True, most: int = MOST_STREAMS) -> Iterator[Case]:
@@ -71,8 +82,9 @@ class Reference:
         if self._recorded.exists():
             yield from self._recorded_estimator(masked)
         yield from few(partial(self._estimator, masked=masked), _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED)
-        yield from few(self._pitch, _PITCH)
-        yield from few(self._filter, _FILTER)
+        if self._vocoder is not None:
+            yield from few(self._pitch, _PITCH)
+            yield from few(self._filter, _FILTER)
 
     def _encoder(self, streams: int, tokens: int, chunked: bool) -> Case:
         drawn = torch.Generator().manual_seed(streams + tokens)
@@ -84,15 +96,15 @@ class Reference:
             self.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], CachedPass.whole(1), chunked=chunked)[0].T
             for row in ids
         ]
-        inputs: Arrays = {
-            "tokens": ids.to(torch.int32).numpy(),
-            "known": known.numpy(),
-            "mask": np.ones((streams, 1, tokens), np.float32),
-            "attention": self._seen(tokens, CHUNK_TOKENS if chunked else 0),
-            "attention_frames": self._seen(2 * tokens, CHUNK_FRAMES if chunked else 0),
-            "positions": self._positions(tokens),
-            "positions_frames": self._positions(2 * tokens),
-        }
+        inputs: Arrays = {"tokens": ids.to(torch.int32).numpy(), "known": known.numpy()}
+        if (width := self.flow.config.position_width) is not None:
+            inputs |= {
+                "mask": np.ones((streams, 1, tokens), np.float32),
+                "attention": self._seen(tokens, CHUNK_TOKENS if chunked else 0),
+                "attention_frames": self._seen(2 * tokens, CHUNK_FRAMES if chunked else 0),
+                "positions": self._positions(tokens, width),
+                "positions_frames": self._positions(2 * tokens, width),
+            }
         return Case(
             "encoder", f"{streams} x {tokens} tokens{_mode(chunked)}", inputs, "mu", torch.stack(wanted).numpy()
         )
@@ -139,8 +151,8 @@ class Reference:
         """As large as mel is."""
         return 2.0 * torch.randn(streams, MEL_BINS, frames, generator=torch.Generator().manual_seed(frames)) - 5.0
 
-    def _positions(self, length: int) -> Array:
-        width = self.flow.config.encoder_width
+    @staticmethod
+    def _positions(length: int, width: int) -> Array:
         table = relative_positions(length, length, width, torch.device("cpu"))
         return torch.cat((torch.zeros(1, width), table)).numpy()
 

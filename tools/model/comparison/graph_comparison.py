@@ -9,17 +9,20 @@ import onnx
 import torch
 from torch import Tensor
 
+from cosyserve.spec import LOOKAHEAD_TOKENS
 from services.token2wav.engines.shapes import SOURCE_MARGIN
-from services.token2wav.flow.encoder import ConformerLayer, Encoder
-from services.token2wav.flow.estimator import Resnet, Transformer
+from services.token2wav.flow.dit.block import Block
+from services.token2wav.flow.lookahead import LookAhead
 from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.encoder import ConformerLayer
+from services.token2wav.flow.unet.estimator import Resnet, Transformer
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from services.token2wav.vocoder.source import F0Predictor
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.method_outputs import Method, Outputs, recorded_outputs
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Layer, Precision, layers_of
-from tools.verify.flow import velocity
+from tools.verify.flow_calls import velocity
 from tools.verify.report import Report
 
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}
@@ -27,7 +30,7 @@ TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, 
 above 1.
 """
 _OTHERS = {"encoder": 2e-5, "pitch": 2e-3, "filter": 2e-5}
-_ENCODER = {(Encoder, "pre_lookahead"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
+_ENCODER: dict[Method, str] = {(LookAhead, "__call__"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
 _FILTER = {
     (ResidualBlock, "__call__"): "resblocks.",
     (Level, "__call__"): "levels.",
@@ -131,21 +134,23 @@ def _named(layers: list[Layer], outputs: Outputs, parts: Mapping[Method, str]) -
 def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     frames = given["x"].shape[2]
     allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
-    resnet, transformer = (Resnet, "__call__"), (Transformer, "__call__")
-    with recorded_outputs(resnet, transformer) as outputs:
+    resnet, transformer, dit = (Resnet, "__call__"), (Transformer, "__call__"), (Block, "__call__")
+    with recorded_outputs(resnet, transformer, dit) as outputs:
         joined, time, _ = velocity(reference.flow, given, allowed)
     blocks = [layer.name for layer in layers if layer.name.startswith(("down", "mid", "up"))]
     resnets = [name for name in blocks if name.endswith(".0") and name.count(".") == 2]
     transformers = [name for name in blocks if name.count(".") == 3]
-    arrays = {"inputs": joined.numpy(), "time_mlp": time.numpy()}
-    for names, method in ((resnets, resnet), (transformers, transformer)):
+    dits = [layer.name for layer in layers if layer.name.startswith("transformer_blocks.")]
+    # The DiT's graph has the inputs in the checkpoint's order, so they are not compared.
+    arrays = {"time_embed": time.numpy()} if dits else {"inputs": joined.numpy(), "time_mlp": time.numpy()}
+    for names, method in ((resnets, resnet), (transformers, transformer), (dits, dit)):
         arrays |= dict(zip(names, (array for source, array in outputs if source == method), strict=True))
     return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
 
 
 def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
-    tokens = given["mask"].shape[2]
-    chunked = not bool(given["attention"].all())
+    tokens = given["tokens"].shape[1] - LOOKAHEAD_TOKENS
+    chunked = "attention" in given and not bool(given["attention"].all())
     rows = []
     for row, known in zip(given["tokens"].long(), given["known"], strict=True):
         look = int(known[tokens:].sum())

@@ -5,7 +5,6 @@ The float32 graph says the voice's prompt, or tokens at random where the model d
 voice, at each of the ten times of the flow, and the largest magnitude of each input is kept.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,25 +14,26 @@ from onnx import TensorProto, helper
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
-from services.token2wav.flow.flow import VoicePrompt, load_flow
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.loading import load_flow
+from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.network import NetworkConfig
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
-from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
-from tools.model.graphs.estimator_graph import EstimatorGraph
+from services.token2wav.flow.stream_cache import CachedPass
 from tools.model.graphs.graph import Array
+from tools.model.graphs.velocity_graph import VelocityGraph
 
 FRAMES = 300
 _HEADROOM = 1.05
 
 
 def measured(
-    tensors: Mapping[str, Array], config: FlowConfig, mu: Array, condition: Array, speaker: Array
+    graph: VelocityGraph, config: NetworkConfig, mu: Array, condition: Array, speaker: Array
 ) -> dict[str, float]:
-    """Largest magnitude of the input of each 8-bit map, a twentieth added.
+    """Largest magnitude of the input of each 8-bit map of a float32 graph, a twentieth added.
 
     mu, condition: float32 [80, frames] of what is said; speaker: float32 [80].
     """
-    graph = EstimatorGraph(tensors, config)
     needed, model = graph.largest_inputs_needed, graph.model({})
     values = sorted(set(needed.values()))
     for value in values:
@@ -59,7 +59,7 @@ def measured(
     return {name: _HEADROOM * largest[value] for name, value in needed.items()}
 
 
-def scales_of(model: Path, tensors: Mapping[str, Array], config: FlowConfig) -> dict[str, float]:
+def scales_of(model: Path, graph: VelocityGraph, config: NetworkConfig) -> dict[str, float]:
     """The scales while the model says the tokens of its `flow_mel.npz`, or without that file ids at
     random from seed 0 without a prompt.
     """
@@ -85,4 +85,4 @@ def scales_of(model: Path, tensors: Mapping[str, Array], config: FlowConfig) -> 
         mu = flow.mu([ids], [ids[:0]], [0], CachedPass.whole(1), chunked=True)[0].T.numpy()
         condition = np.zeros_like(mu)
         condition[:, : voice.mel.shape[0]] = voice.mel.T.numpy()[:, : mu.shape[1]]
-        return measured(tensors, config, mu, condition, flow.speaker(voice).numpy())
+        return measured(graph, config, mu, condition, flow.speaker(voice).numpy())

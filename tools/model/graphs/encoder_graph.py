@@ -21,9 +21,9 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import TensorProto
 
-from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_BINS
-from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
-from services.token2wav.flow.weights import FlowConfig
+from cosyserve.spec import MEL_BINS
+from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.unet.weights import UnetConfig
 from tools.model.graphs.graph import END, Array
 from tools.model.graphs.layers import LayerGraph
 
@@ -31,7 +31,7 @@ from tools.model.graphs.layers import LayerGraph
 class EncoderGraph(LayerGraph):
     """tensors: those of `flow.pt`."""
 
-    def __init__(self, tensors: Mapping[str, Array], config: FlowConfig) -> None:
+    def __init__(self, tensors: Mapping[str, Array], config: UnetConfig) -> None:
         super().__init__("encoder", tensors)
         self._width, self._heads = config.encoder_width, config.encoder_heads
         self.inputs({
@@ -46,7 +46,7 @@ class EncoderGraph(LayerGraph):
         x, bias = self._looked_ahead(), self._bias("mask", "attention", "tokens")
         for at in range(config.encoder_layers):
             x = self._conformer(x, f"encoder.encoders.{at}", bias, "positions")
-        x = self.convolution(self._twice(x), "encoder.up_layer.conv", before=4)
+        x = self.convolution(self.twice(x, self._width), "encoder.up_layer.conv", before=4)
         x = self._scaled(x, "encoder.up_embed")
         column = self.node("Unsqueeze", ["mask", self.integers(3)], "mask.column")
         pair = self.node("Concat", [column, column], "mask.pair", axis=3)
@@ -63,25 +63,11 @@ class EncoderGraph(LayerGraph):
         table = self.weight("input_embedding.weight", self.tensors["input_embedding.weight"])
         x = self._scaled(self.node("Gather", [table, "tokens"], "ids", axis=0), "encoder.embed")
         x = self.node("Mul", [x, self.node("Unsqueeze", ["known", self.integers(2)], "known.column")], "embedded")
-        itself = self.layer("embed", self.slice(x, 0, -LOOKAHEAD_TOKENS, 1, "embedded.itself"))
-        seen = self.node(
-            "LeakyRelu", [self.convolution(x, "encoder.pre_lookahead_layer.conv1", before=0)], "seen", alpha=0.01
-        )
-        smooth = self.convolution(seen, "encoder.pre_lookahead_layer.conv2", before=2)
-        return self.layer("pre_lookahead", self.node("Add", [smooth, itself], "pre_lookahead"))
+        return self.looked_ahead(x, "encoder.pre_lookahead_layer")
 
     def _scaled(self, x: str, name: str) -> str:
         x = self.norm(self.named_linear(x, f"{name}.out.0"), f"{name}.out.1")
         return self.node("Mul", [x, self.number(math.sqrt(self._width))], f"{name}.scaled")
-
-    def _twice(self, x: str) -> str:
-        """Every frame twice, [streams, 2 * time, width]."""
-        column = self.node("Unsqueeze", [x, self.integers(2)], f"{x}.column")
-        return self.node(
-            "Reshape",
-            [self.node("Concat", [column, column], f"{x}.pair", axis=2), self.integers(0, -1, self._width)],
-            f"{x}.twice",
-        )
 
     def _bias(self, mask: str, attention: str, name: str) -> str:
         return self.bias_of(self.allowed(attention, mask, f"{name}.allowed"), f"{name}.bias")

@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 import torch
 
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import SettingsError
-from services.token2wav.engines.artifacts import COMPONENTS
 from services.token2wav.engines.onnx_runtime import onnx_library
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.slots import Slots, filled

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
+from cosyserve.spec import LOOKAHEAD_TOKENS
 from tools.model.graphs.graph import END, Array, Graph, Precision
 
 MASKED = -1.0e4
@@ -108,6 +109,24 @@ class LayerGraph(Graph):
         joined = self.node("Concat", parts, f"{name}.taps", axis=2) if taps > 1 else x
         matrix = weight.transpose(0, 2, 1).reshape(weight.shape[0], -1)
         return self.to_full(self.linear(joined, matrix, self.tensors[f"{name}.bias"], name))
+
+    def looked_ahead(self, x: str, name: str) -> str:
+        """The look-ahead layer of weights `name`: embedded tokens and the three behind them,
+        [streams, tokens + 3, width] -> [streams, tokens, width].
+        """
+        itself = self.layer("embed", self.slice(x, 0, -LOOKAHEAD_TOKENS, 1, "embedded.itself"))
+        seen = self.node("LeakyRelu", [self.convolution(x, f"{name}.conv1", before=0)], "seen", alpha=0.01)
+        smooth = self.convolution(seen, f"{name}.conv2", before=2)
+        return self.layer("pre_lookahead", self.node("Add", [smooth, itself], "pre_lookahead"))
+
+    def twice(self, x: str, width: int) -> str:
+        """Every frame twice, [streams, time, width] -> [streams, 2 * time, width]."""
+        column = self.node("Unsqueeze", [x, self.integers(2)], f"{x}.column")
+        return self.node(
+            "Reshape",
+            [self.node("Concat", [column, column], f"{x}.pair", axis=2), self.integers(0, -1, width)],
+            f"{x}.twice",
+        )
 
     def split_heads(self, x: str, heads: int, width: int, name: str) -> list[str]:
         """Queries, keys and values: [rows, time, 3 * width] -> three [rows, heads, time, width /

@@ -1,5 +1,5 @@
-"""Whether the paged engine can run on this GPU and with the installed software, and whether the GPU
-has memory for its pages, weights and graphs. Works without Triton.
+"""Whether the paged engine can run this model, on this GPU and with the installed software, and
+whether the GPU has memory for its pages, weights and graphs. Works without Triton.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,12 @@ from cosyserve.engines import kernel_cache
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
-from services.token2wav.flow.weights import FlowConfig
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 
+FLOW_NETWORK = "conformer-unet"
 _ALTERNATIVE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
 
 
@@ -34,12 +37,22 @@ def check_device(device: torch.device) -> None:
         )
 
 
+def check_flow(directory: ModelDirectory) -> None:
+    """Raises Unsuitable for a flow without kernels."""
+    generation = generation_of(directory)
+    if generation.flow_network != FLOW_NETWORK:
+        raise Unsuitable(
+            f"the paged engine computes the flow network {FLOW_NETWORK}; that of {directory.path}, "
+            f"{generation.title}, is {generation.flow_network}; {_ALTERNATIVE}"
+        )
+
+
 def kernels_compile() -> AbstractContextManager[None]:
     """As `cosyserve.engines.kernel_cache.kernels_compile`, for the paged engine."""
     return kernel_cache.kernels_compile("the paged engine needs", "the kernels of the paged engine", _ALTERNATIVE)
 
 
-def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: torch.device) -> int:
+def pages_within(budget: int, config: UnetConfig, dtype: torch.dtype, device: torch.device) -> int:
     """Pages in `budget` bytes. Raises SettingsError if they hold less than two seconds of audio or
     exceed the free memory.
     """

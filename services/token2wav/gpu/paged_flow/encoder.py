@@ -1,5 +1,5 @@
-"""The upsampling conformer encoder as a sequence of kernels: the arithmetic of `flow.encoder` over
-paged state, 25 tokens per unit.
+"""The upsampling conformer encoder as a sequence of kernels: the arithmetic of
+`flow.unet.encoder` over paged state, 25 tokens per unit.
 """
 
 import math
@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS
-from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.layers import Tensors
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.conformer import (
     embedded,
@@ -54,7 +54,7 @@ class PagedEncoder:
     """Weights, and buffers for a pass over at most `most` units."""
 
     def __init__(
-        self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher
+        self, config: UnetConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher
     ) -> None:
         everything, width = Tensors(tensors), config.encoder_width
         weights = everything.within("encoder")

@@ -1,5 +1,5 @@
-"""The estimator of the flow's velocity as a sequence of kernels: the arithmetic of `flow.estimator`
-over paged state.
+"""The estimator of the flow's velocity as a sequence of kernels: the arithmetic of
+`flow.unet.estimator` over paged state.
 
 A transformer is one launch per product, or fewer in small batches, whose time is dominated by
 launches.
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS
-from services.token2wav.flow.estimator import Estimator
+from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.solver import ROWS, euler_schedule
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
+from services.token2wav.flow.unet.estimator import Estimator
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
 from services.token2wav.gpu.kernels.attention import attend_by_head, joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
@@ -49,7 +50,7 @@ class TransformerBuffers:
     """
 
     def __init__(
-        self, config: FlowConfig, most: int, dtype: torch.dtype, device: torch.device, launch: Launcher, splits: int,
+        self, config: UnetConfig, most: int, dtype: torch.dtype, device: torch.device, launch: Launcher, splits: int,
         split_units: int, barrier_units: int, by_head: int,
     ) -> None:  # fmt: skip
         each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
@@ -80,7 +81,7 @@ class PagedEstimator:
     """
 
     def __init__(
-        self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
+        self, config: UnetConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
         splits: int = 4, split_units: int = 4, barrier_units: int = 0, by_head: int = 0,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])

@@ -13,7 +13,7 @@ from torch import Tensor
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
@@ -69,7 +69,7 @@ class PagedFlow:
     """
 
     def __init__(
-        self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
+        self, config: UnetConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
         barrier_units: int | None = None, by_head: int = BY_HEAD,
     ) -> None:  # fmt: skip

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, MEL_BINS
-from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.unet.weights import UnetConfig
 
 TAIL_FRAMES = 2
 """Input frames that a causal convolution of three taps needs of the previous block."""
@@ -25,7 +25,7 @@ class Layout:
     one place.
     """
 
-    config: FlowConfig
+    config: UnetConfig
     stored: bool = True
 
     @property

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import Tensors
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.weights import UnetConfig
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Level:
     adds between its convolutions in each Euler step.
     """
 
-    def __init__(self, tensors: Tensors, config: FlowConfig, times: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, tensors: Tensors, config: UnetConfig, times: Tensor, dtype: torch.dtype) -> None:
         resnet = tensors.within("0")
         self.first, self.second = (convolution(resnet.within(f"block{at}.block.0"), dtype) for at in (1, 2))
         self.norms = tuple(Norm.of(resnet.within(f"block{at}.block.2")) for at in (1, 2))

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from cosyserve.engines.engine_cache import EngineCache
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.engines import backend, tensorrt
-from services.token2wav.engines.artifacts import COMPONENTS, PUBLISHED_FILE
+from services.token2wav.engines.artifacts import PUBLISHED_FILE
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from services.token2wav.engines import tensorrt
-from services.token2wav.engines.artifacts import COMPONENTS
 from tests.unit.token2wav.engines.engines import CPU, plan_arguments, pretend_gpu
 from tools.model import build_plans, verify, verify_token2wav
 from tools.model.comparison.graph_cases import Case, Reference

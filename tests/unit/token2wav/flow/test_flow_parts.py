@@ -14,14 +14,16 @@ from bench.real_size import PUBLISHED_FLOW
 from cosyserve.errors import InternalFault, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow import solver
-from services.token2wav.flow.encoder import relative_positions
-from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.layers import Convolution, ProductConvolution
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
-from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
-from tests.unit.token2wav.speaking import TINY
+from services.token2wav.flow.unet.encoder import relative_positions
+from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
+from tests.stacks.up_process import TINY, TINY3
 
-BUNDLE = ModelDirectory(TINY)
+BUNDLE, BUNDLE3 = ModelDirectory(TINY), ModelDirectory(TINY3)
 CPU = torch.device("cpu")
 
 
@@ -44,8 +46,9 @@ def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
     """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030
     queries take several slices.
     """
-    flow = load_flow(BUNDLE, CPU)
-    attention, width, heads = flow.encoder.layers[0]._attention, flow.config.encoder_width, flow.config.encoder_heads
+    config = UnetConfig.read(BUNDLE)
+    network = UnetNetwork(config, read_flow_tensors(BUNDLE, config, CPU, torch.float32))
+    attention, width, heads = network.encoder.layers[0]._attention, config.encoder_width, config.encoder_heads
     x = torch.randn(1, length, width, generator=torch.Generator().manual_seed(1))
     positions = relative_positions(length, length, width, CPU)
 
@@ -95,7 +98,7 @@ def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: P
     tensors = torch.load(BUNDLE.file("flow.pt"), weights_only=True)
     torch.save({name: tensor.half() for name, tensor in tensors.items()}, tmp_path / "flow.pt")
     directory = ModelDirectory(tmp_path)
-    read = read_flow_tensors(directory, FlowConfig.read(directory), CPU, torch.bfloat16)
+    read = read_flow_tensors(directory, UnetConfig.read(directory), CPU, torch.bfloat16)
     assert {tensor.dtype for name, tensor in read.items() if name.startswith("decoder.")} == {torch.bfloat16}
     assert {tensor.dtype for name, tensor in read.items() if not name.startswith("decoder.")} == {torch.float32}
     torch.testing.assert_close(
@@ -103,11 +106,12 @@ def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: P
     )
 
 
-def test_a_narrow_estimator_stays_near_the_wide_one() -> None:
+@pytest.mark.parametrize("bundle", [BUNDLE, BUNDLE3], ids=["unet", "dit"])
+def test_a_narrow_estimator_stays_near_the_wide_one(bundle: ModelDirectory) -> None:
     voice, tokens = VoicePrompt(torch.arange(10), torch.zeros(20, 80), torch.ones(192)), torch.arange(15)
     mels = []
     for dtype in (torch.float32, torch.bfloat16):
-        flow = load_flow(BUNDLE, CPU, dtype)
+        flow = load_flow(bundle, CPU, dtype)
         state = flow.start(voice)
         mels.append(flow.blocks([state], [torch.cat((voice.tokens, tokens))], [tokens[:0]])[0])
         kept = [block for past in (state.encoder, *state.steps) for pair in past.attentions for block in pair]
@@ -131,9 +135,9 @@ def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
     assert torch.equal(turned_down.noise, 0.25 * solver.noise_table().T)
 
 
-@pytest.fixture(scope="module")
-def flow() -> Flow:
-    return load_flow(BUNDLE, CPU)
+@pytest.fixture(scope="module", params=[BUNDLE, BUNDLE3], ids=["unet", "dit"])
+def flow(request: pytest.FixtureRequest) -> Flow:
+    return load_flow(request.param, CPU)
 
 
 def voice(mel: float = 0.0) -> VoicePrompt:

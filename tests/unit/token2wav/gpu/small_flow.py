@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from services.token2wav.flow.flow import VoicePrompt
-from services.token2wav.flow.weights import FlowConfig, expected_tensors
+from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 
-SMALL = FlowConfig(
+SMALL = UnetConfig(
     vocabulary=6561, speaker=192, input_width=32, encoder_width=48, encoder_heads=4, encoder_feed_forward=64,
     encoder_layers=2,
     channels=32, estimator_heads=2, head_width=16, transformers=1, middle=1, guidance=0.7,
 )  # fmt: skip
 
 
-def random_tensors(config: FlowConfig, seed: int = 1) -> dict[str, Tensor]:
+def random_tensors(config: UnetConfig, seed: int = 1) -> dict[str, Tensor]:
     """Weights under which activations stay of order one, norms with a scale and a shift."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}

@@ -18,7 +18,8 @@ from torch import Tensor
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
@@ -31,11 +32,11 @@ CPU = torch.device("cpu")
 PROMPT, TOKENS = 30, 28
 
 
-def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
+def blocks(config: UnetConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
     """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for
     each.
     """
-    flow = Flow(config, random_tensors(config), CPU)
+    flow = Flow(config, UnetNetwork(config, random_tensors(config)), CPU)
     voice = random_voice(PROMPT)
     ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
     pages, units, wanted = [3, 5, 2], [], []
@@ -137,7 +138,7 @@ def first_block(flow: Flow, tokens: int, page: int, seed: int) -> tuple[Unit, Te
 @torch.inference_mode()
 def test_a_stream_that_is_not_finite_changes_no_other_stream_of_its_batch() -> None:
     tensors = random_tensors(SMALL)
-    flow = Flow(SMALL, tensors, CPU)
+    flow = Flow(SMALL, UnetNetwork(SMALL, tensors), CPU)
     whole, wanted_whole = first_block(flow, 28, page=3, seed=2)
     short, wanted_short = first_block(flow, 17, page=1, seed=5)
     broken, _ = first_block(flow, 28, page=2, seed=7)

@@ -15,10 +15,12 @@ import torch
 
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav import torch_backend
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.gpu.device import suitability
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile
@@ -72,7 +74,13 @@ def too_small_a_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> str:
     return fails_with(errors.OutOfResources(200000, 101376, "shared memory"), monkeypatch)
 
 
+def another_flow(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(suitability, "generation_of", lambda directory: COSYVOICE3)
+    return "cuda"
+
+
 OBSTACLES = [
+    (another_flow, "computes the flow network conformer-unet; that of .*tiny, CosyVoice3, is dit; COSY"),
     (
         without_triton,
         r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without",

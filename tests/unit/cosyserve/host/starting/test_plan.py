@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import SettingsError
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration, rating
-from cosyserve.host.starting.engine_builds import PARTS, build_commands, converted_directory, engines_are_built
+from cosyserve.host.starting.engine_builds import build_commands, converted_directory, engines_are_built
 from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.settings import load
@@ -38,7 +39,7 @@ def fill(root: Path, **other: str) -> dict[str, str]:
     """Plans of the bundled model in an engine cache; returns the environment that names it."""
     directory = ModelDirectory(MODEL)
     facts = FACTS | {"model": directory.content_hash((*WEIGHTS, directory.yaml_name))} | other
-    for part in PARTS:
+    for part in COMPONENTS:
         EngineCache(root).obtain(
             EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None
         )
@@ -52,9 +53,9 @@ def steps(configuration: Configuration, found: Machine, environ: dict[str, str])
 
 
 def test_names_are_those_of_the_service() -> None:
-    assert (keys.COMPONENTS, keys.GRAPHS) == (PARTS, "token2wav.graphs")
+    assert keys.GRAPHS == "token2wav.graphs"
     assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
-    assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
+    assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{COMPONENTS[2]}"
 
 
 def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:

@@ -5,31 +5,17 @@ Everything in it is strictly causal except the attention, so under streaming mas
 needs no mask: it sees its own frames and all before it.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from services.token2wav.flow.attention import attend, split_heads
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, mish, ordered
+from services.token2wav.flow.masks import Mask, real_frames
 from services.token2wav.flow.stream_cache import CachedPass
-
-
-class Mask:
-    """Which frames are real and which keys a query may see, for passes that are not one block.
-
-    frames: [rows, time, 1] of ones and zeros. allowed: bool [time, time] or None.
-    """
-
-    def __init__(self, frames: Tensor, allowed: Tensor | None = None) -> None:
-        self.frames = frames
-        real = frames.transpose(1, 2)[:, None] > 0
-        self.keys = real if allowed is None else real & allowed
-
-
-def _real(x: Tensor, mask: Mask | None) -> Tensor:
-    return x if mask is None else x * mask.frames
+from services.token2wav.flow.time_embedding import TimeEmbedding
 
 
 class CausalBlock:
@@ -40,7 +26,8 @@ class CausalBlock:
         self._norm = LayerNorm.of(tensors.within("block.2"))
 
     def __call__(self, x: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
-        return _real(mish(self._norm(self._convolution(cache.before(_real(x, mask), self._convolution.reach)))), mask)
+        convolved = self._convolution(cache.before(real_frames(x, mask), self._convolution.reach))
+        return real_frames(mish(self._norm(convolved)), mask)
 
 
 class Resnet:
@@ -63,7 +50,7 @@ class Resnet:
     def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
         """time: a result of the method `time`."""
         h = self._first(x, cache, mask) + time
-        return self._second(h, cache, mask) + self._shortcut(_real(x, mask))
+        return self._second(h, cache, mask) + self._shortcut(real_frames(x, mask))
 
 
 class Transformer:
@@ -83,17 +70,7 @@ class Transformer:
         return x + self._narrow(F.gelu(self._widen(self._norm_feed_forward(x))))
 
     def _attend(self, x: Tensor, cache: CachedPass, allowed: Tensor | None) -> Tensor:
-        rows, time, _ = x.shape
-        projected = self._in(x).view(rows, time, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-        # Split instead of indexed: the gradient of indexing is a full tensor of zeros.
-        queries, new = projected.split_with_sizes((1, 2))
-        keys_values = [known.unbind() for known in cache.keys_values(new)]
-        parts = [
-            F.scaled_dot_product_attention(query, keys, values, attn_mask=allowed)
-            for query, (keys, values) in zip(cache.split(queries.squeeze(0)), keys_values, strict=True)
-        ]
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return self._out(joined.transpose(1, 2).reshape(rows, time, -1))
+        return self._out(attend(split_heads(self._in(x), self._heads), cache, allowed))
 
 
 class Level:
@@ -114,8 +91,7 @@ class Estimator:
     """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, transformers: int, middle: int) -> None:
-        self._time_in = Linear.of(tensors.within("time_mlp.linear_1"))
-        self._time_out = Linear.of(tensors.within("time_mlp.linear_2"))
+        self._time = TimeEmbedding(*(Linear.of(tensors.within(f"time_mlp.linear_{at}")) for at in (1, 2)))
         self._down = Level(tensors.within("down_blocks.0"), heads, transformers)
         self._down_end = ProductConvolution.of(tensors.within("down_blocks.0.2"))
         self._middle = [Level(tensors.within(f"mid_blocks.{at}"), heads, transformers) for at in range(middle)]
@@ -131,14 +107,11 @@ class Estimator:
 
     def time_sinusoid(self, t: Tensor) -> Tensor:
         """t [rows] in 0..1 -> float32 [rows, channels in]: sines, then cosines, of 1000 t."""
-        half = self._time_in.weight.shape[1] // 2
-        rate = torch.exp(torch.arange(half, dtype=torch.float32, device=t.device) * -(math.log(10000.0) / (half - 1)))
-        angle = 1000.0 * t.float()[:, None] * rate
-        return torch.cat((angle.sin(), angle.cos()), dim=1)
+        return self._time.sinusoid(t)
 
     def time_embedding(self, t: Tensor) -> Tensor:
         """t [rows] in 0..1 -> [rows, 4 * channels]."""
-        return self._time_out(F.silu(self._time_in(self.time_sinusoid(t).to(self.dtype))))
+        return self._time(t)
 
     def times(self, embedding: Tensor) -> list[Tensor]:
         """The terms that a time adds to each level, [rows or 1, 1, channels], from its embedding
@@ -156,9 +129,9 @@ class Estimator:
         """The same with precomputed `times`, for times that occur repeatedly."""
         first, *between, last = times
         x = skip = self._down(inputs, first, cache, mask)
-        x = self._down_end(cache.before(_real(x, mask), self._down_end.reach))
+        x = self._down_end(cache.before(real_frames(x, mask), self._down_end.reach))
         for level, time in zip(self._middle, between, strict=True):
             x = level(x, time, cache, mask)
         x = self._up(torch.cat((x, skip), dim=2), last, cache, mask)
-        x = self._up_end(cache.before(_real(x, mask), self._up_end.reach))
-        return _real(self._project(_real(self._final(x, cache, mask), mask)), mask)
+        x = self._up_end(cache.before(real_frames(x, mask), self._up_end.reach))
+        return real_frames(self._project(real_frames(self._final(x, cache, mask), mask)), mask)

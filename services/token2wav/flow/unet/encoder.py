@@ -1,5 +1,5 @@
 """Upsampling conformer encoder: 25 speech tokens per second in, 50 frames per second out
-(compatibility specification sections 4.2 and 4.3).
+(compatibility specification of CosyVoice2, sections 4.2 and 4.3).
 
 Its layers are conformers with relative-position attention and without convolution module. Attention
 scores by content and by distance as in Transformer-XL: Dai et al., "Transformer-XL", ACL 2019. The
@@ -15,7 +15,9 @@ from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors
-from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
+from services.token2wav.flow.lookahead import LookAhead
+from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass
 
 _QUERIES_AT_ONCE = 512
 
@@ -133,9 +135,9 @@ class Encoder:
     """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, layers: int) -> None:
+        self.width = tensors["after_norm.weight"].shape[0]
         self.embed = ScaledEmbedding(tensors.within("embed"))
-        self._ahead = ProductConvolution.unless_cpu(tensors.within("pre_lookahead_layer.conv1"))
-        self._smooth = ProductConvolution.unless_cpu(tensors.within("pre_lookahead_layer.conv2"))
+        self.look_ahead = LookAhead(tensors.within("pre_lookahead_layer"))
         self.layers = [ConformerLayer(tensors.within(f"encoders.{at}"), heads) for at in range(layers)]
         self._up = ProductConvolution.unless_cpu(tensors.within("up_layer.conv"))
         self._up_embed = ScaledEmbedding(tensors.within("up_embed"))
@@ -152,20 +154,11 @@ class Encoder:
         apply streaming masks to a pass of more than one block. Returns [streams, 2 * tokens,
         width].
         """
-        x = self._stack(
-            self.layers, self.pre_lookahead(x, ahead, cache), before, cache, CHUNK_TOKENS if chunked else None
-        )
+        x = self._stack(self.layers, self.look_ahead(x, ahead, cache), before, cache, CHUNK_TOKENS if chunked else None)
         x = x.repeat_interleave(MEL_FRAMES_PER_TOKEN, dim=1)
         x = self._up_embed(self._up(cache.before(x, self._up.reach)))
         before = [MEL_FRAMES_PER_TOKEN * tokens for tokens in before]
         return self._norm(self._stack(self._up_layers, x, before, cache, CHUNK_FRAMES if chunked else None))
-
-    def pre_lookahead(self, x: Tensor, ahead: Tensor, cache: CachedPass) -> Tensor:
-        """Let each token see the three after it, then smooth over the three up to it; same shape as
-        x.
-        """
-        seen = F.leaky_relu(self._ahead(torch.cat((x, ahead), dim=1)), 0.01)
-        return self._smooth(cache.before(seen, self._smooth.reach)) + x
 
     @staticmethod
     def _stack(

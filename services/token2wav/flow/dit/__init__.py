@@ -1,0 +1,1 @@
+"""The flow of CosyVoice3: a look-ahead layer in front of a diffusion transformer."""
