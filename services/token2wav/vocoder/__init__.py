@@ -1,1 +1,1 @@
-"""The HiFT vocoder: mel spectrograms to samples."""
+"""The vocoders: mel spectrograms to samples."""
