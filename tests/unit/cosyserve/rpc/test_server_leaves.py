@@ -219,9 +219,11 @@ async def test_nothing_is_left_of_a_call_when_the_server_has_left() -> None:
 
         return close
 
-    async with running(NAME, replace(SETTINGS, drain_seconds=0), load) as service:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-            call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
-            await call.read()
-            call.cancel()
+    async with (
+        running(NAME, replace(SETTINGS, drain_seconds=0), load) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
+        await call.read()
+        call.cancel()
     assert [task.get_name() for task in asyncio.all_tasks() if "Synthesize" in task.get_name()] == []
