@@ -78,7 +78,7 @@ class StepCosts:
         self._seen.setdefault(bucket(blocks), deque(maxlen=_REMEMBERED_STEPS)).append(seconds)
         self._latest.append(seconds)
         # Behind the change: what another thread still estimates from the steps before goes into the
-        # object that nobody reads any more.
+        # object that is no longer read.
         self._estimates = _Estimates()
 
     @property
