@@ -58,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="speak longer sentences in parts, 10 to 20000 (default: as long as the model takes)",
     )
     parser.add_argument(
+        "--least-euler-steps",
+        type=whole(5, 10),
+        default=0,
+        metavar="N",
+        help="fewest Euler steps that a server near its limit may take, 5 to 10 (default: always ten)",
+    )
+    parser.add_argument(
         "--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)"
     )
     parser.add_argument(
@@ -84,6 +91,8 @@ async def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.stream and arguments.unary:
         raise WrongUsage("--stream speaks as the text arrives, --unary as a whole: choose one")
+    if arguments.unary and arguments.least_euler_steps:
+        raise WrongUsage("--least-euler-steps is for speech that is streamed, --unary always takes ten")
     check_usage(arguments)
     if arguments.text == ["-"]:
         arguments.text = ["".join([piece async for piece in read_text(sys.stdin.fileno())])]
@@ -104,7 +113,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def _streaming(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
-    speech = client.synthesize(arguments.text, resumptions=arguments.resume, **stream_options(arguments), **how)
+    speech = client.synthesize(arguments.text, resumptions=arguments.resume, **_streamed(arguments), **how)
     return await listen(speech, play=play)
 
 
@@ -115,10 +124,15 @@ async def _arriving(client: AsyncClient, arguments: argparse.Namespace, how: dic
         buffer_delay_milliseconds=arguments.buffer_delay,
         # People pause longer than programs.
         idle_timeout_milliseconds=30_000 if arguments.mode == "tokens" else 180_000,
-        **stream_options(arguments),
+        **_streamed(arguments),
         **how,
     )
     return await listen(speech, play=play)
+
+
+def _streamed(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What only a streamed text has."""
+    return {**stream_options(arguments), "least_euler_steps": arguments.least_euler_steps}
 
 
 async def _unary(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:

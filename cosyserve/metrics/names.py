@@ -219,6 +219,7 @@ BATCH_SIZE = _histogram(
     "cosyserve.batch_size", "{sentence}", "Sentences in a step of the engine", _ENGINES, borders=SIZES
 )
 QUEUE_AGE = _gauge("cosyserve.queue_age", "s", "How long the oldest waiting item has waited; 0: none waits", GRPC)
+TASKS = _gauge("cosyserve.tasks", "{task}", "Tasks of the event loop that are not over", SERVICES)
 ENGINE_RUNG = _gauge("cosyserve.engine.rung", "{engine}", "1 for the kind of engine that serves", _ENGINES, "rung")
 ENGINE_RUNGS_REFUSED = _gauge(
     "cosyserve.engine.rungs_refused",

@@ -52,6 +52,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._counts = counts or CallCounts()
         self._calls: set[asyncio.Task[Any]] = set()
         self._watches: set[asyncio.Task[Any]] = set()
+        self._refused: set[asyncio.Task[Any]] = set()
         self._refusing = False
         self._leaving = False
         self._parting: Callable[[], CosyserveError] = leaving
@@ -83,6 +84,14 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 call.cancel(LEAVING)
             await asyncio.wait(self._calls, timeout=_LAST_WORDS_SECONDS)
 
+    async def over(self) -> None:
+        """Return when nothing is left of any call, after a second at the latest, once the server is
+        stopped and the engine closed. A call whose task ends together with the event loop is an
+        error in gRPC's log.
+        """
+        if left := self._calls | self._watches | self._refused:
+            await asyncio.wait(left, timeout=_LAST_WORDS_SECONDS)
+
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
@@ -93,8 +102,12 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith("/grpc."):
             return handler
         if self._refusing:
-            return grpc.stream_stream_rpc_method_handler(_refuse)
+            return grpc.stream_stream_rpc_method_handler(self._refuse)
         return rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
+
+    async def _refuse(self, request: Any, context: Context) -> None:
+        with member(self._refused):
+            await abort(context, leaving())
 
     def _counted(self, behaviour: Callable[[Any, Context], Any]) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
@@ -203,10 +216,6 @@ def leaving() -> Unavailable:
     return Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS)
 
 
-async def _refuse(request: Any, context: Context) -> None:
-    await abort(context, leaving())
-
-
 def caller_hung_up(context: Context, error: BaseException) -> bool:
     """Whether `error` means that the caller hung up, so that no status reaches it. The failed write
     to it may be known first.
@@ -247,7 +256,7 @@ async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
     `google.rpc.RetryInfo`, and as `google.rpc.ErrorInfo` the guard that detected a fault, that a
     limit of an API key was reached, that the request is in quarantine, or that its caller's
-    deadline is over.
+    deadline is over. Raises CancelledError if the caller has hung up meanwhile.
     """
     telemetry.failed(error)
     current_record().answered(error)
@@ -255,7 +264,11 @@ async def abort(context: Context, error: CosyserveError) -> NoReturn:
     for detail in _details(error):
         status.details.add().Pack(detail)
     trailing = (("grpc-status-details-bin", status.SerializeToString()),) if status.details else ()
-    await context.abort(error.code, error.message, trailing_metadata=trailing)
+    try:
+        await context.abort(error.code, error.message, trailing_metadata=trailing)
+    except grpc.aio.InternalError:
+        # The status could not be sent, and gRPC has not said yet that the caller is gone.
+        raise asyncio.CancelledError from None
     raise AssertionError("abort returns never")
 
 

@@ -24,7 +24,7 @@ from cosyserve import settings as environment
 from cosyserve import telemetry, traced_logging
 from cosyserve.engines.device_loss import EXIT_STATUS, LossReason
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.metrics import names
+from cosyserve.metrics import loop_tasks, names
 from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
@@ -155,6 +155,7 @@ async def running(
     service = Service([name], port, handlers, checks, settings.warm_up_from, counts)
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
+    loop_tasks.watch()
     probes = HealthPort(service.published_health)
     await probes.start(settings.health_listen)
     service.health_port = probes.port
@@ -184,6 +185,7 @@ async def running(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):
                     await close()
+        await edge.over()
         await probes.close()
 
 

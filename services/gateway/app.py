@@ -14,6 +14,7 @@ from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
 from cosyserve.client import AsyncClient
 from cosyserve.keys.presented import key_of_file
+from cosyserve.metrics import loop_tasks
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.service_info import release
 from cosyserve.tasks import cancel_all
@@ -61,6 +62,7 @@ def application(
             app.state.health = health.SpeechServiceHealth(settings.orchestrator, settings.calls)
             key = "" if settings.wyoming_api_key_file is None else key_of_file(settings.wyoming_api_key_file)
             app.state.wyoming = _wyoming_server(app.state.speaker.with_key(key), settings, certificates)
+            loop_tasks.watch()
             health_port = HealthPort(functools.partial(health.state_of, app))
             if probes is not None:
                 await health_port.start(probes)

@@ -6,8 +6,9 @@ import asyncio
 import base64
 import io
 import json
+from collections.abc import Mapping
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import av
 import grpc
@@ -17,6 +18,9 @@ import pytest
 import soundfile
 
 from cosyserve.audio.compressed import FileFormat
+from cosyserve.audio.encoding import Encoding
+from cosyserve.client.types import Header
+from services.gateway.speech.speaking import Utterance
 from services.gateway.speech.voice_names import VoiceNames
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.gateway_server import Gateway, scripted_gateway
@@ -134,6 +138,23 @@ async def test_a_limit_of_sentence_length_reaches_the_frontend() -> None:
         assert running.scripts["frontend"][0].text_setups[0].max_sentence_characters == 40
 
 
+async def test_fewer_euler_steps_are_asked_for_where_the_caller_allows_them() -> None:
+    async with scripted_gateway(brownout_share=1.0) as (served, running):
+        response = await speak(served, response_format="pcm", least_euler_steps=6)
+        setups = running.scripts["token2wav"][0].decode_setups
+    assert {setup.preferred_euler_steps for setup in setups} == {6}
+    assert "x-euler-steps" not in response.headers, "the decoder of this stack takes ten"
+
+
+def test_the_headers_say_how_many_euler_steps_were_taken_where_they_were_fewer_than_ten() -> None:
+    def headers(steps: int) -> Mapping[str, str]:
+        header = Header(7, "anna", Encoding.LINEAR16, 24_000, "continuous", "fake", euler_steps=steps)
+        return Utterance(Mock(header=header, warnings=[])).headers()
+
+    assert headers(6)["x-euler-steps"] == "6"
+    assert "x-euler-steps" not in headers(10)
+
+
 async def test_instructions_reach_the_model() -> None:
     async with scripted_gateway() as (served, running):
         response = await speak(served, response_format="pcm", instructions="speak very calmly")
@@ -166,6 +187,8 @@ async def test_a_model_without_instructions_speaks_without_them_and_says_so() ->
         ({"response_format": "opus", "sample_rate": 44_100}, 400, None, "48000"),
         ({"sample_rate": 7}, 400, "sample_rate", "8000"),
         ({"max_sentence_characters": 9}, 400, None, "max_sentence_characters is 9, allowed are 10 to 20000"),
+        ({"least_euler_steps": 4}, 400, None, "least_euler_steps is 4, allowed are 5 to 10"),
+        ({"least_euler_steps": 11}, 400, "least_euler_steps", "10"),
         ({"seed": -1}, 400, "seed", "-1"),
         ({"language": "!"}, 400, None, "language"),
     ],

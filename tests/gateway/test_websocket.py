@@ -97,6 +97,17 @@ async def test_a_limit_of_sentence_length_reaches_the_frontend() -> None:
         assert running.scripts["frontend"][0].text_setups[0].max_sentence_characters == 40
 
 
+async def test_fewer_euler_steps_are_allowed_and_the_summary_says_how_many_were_taken() -> None:
+    async with connected(brownout_share=1.0) as (ws, _, running):
+        await send(ws, {**SETUP, "least_euler_steps": 6}, text(TEXT), END)
+        messages, _ = await answers(ws)
+        assert running.scripts["token2wav"][0].decode_setups[0].preferred_euler_steps == 6
+        assert messages[-1]["euler_steps"] == 10, "the decoder of this stack takes ten"
+        await send(ws, {**SETUP, "least_euler_steps": 4}, text(TEXT), END)
+        refused, _ = await answers(ws)
+    assert "least_euler_steps is 4, allowed are 5 to 10" in refused[-1]["error"]["message"]
+
+
 async def test_utterances_follow_one_another() -> None:
     async with connected() as (ws, _, _):
         for _ in range(3):

@@ -13,6 +13,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.rpc.server import running
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
+from services.llm.backends.fake_backend import FakeBackend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
@@ -37,6 +38,22 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
     """All services on `model`, SERVING when the block begins."""
     llm = TorchBackend.load(LlmSettings(listen=HERE, model=model, backend="torch"))
     token2wav = load_backend("torch", EngineSettings(model=model))
+    async with _around(model, llm, token2wav, orchestrator_settings) as running_stack:
+        yield running_stack
+
+
+@contextlib.asynccontextmanager
+async def fake_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterator[AsyncClient]:
+    """The same with the fake engines: a client of it."""
+    llm, token2wav = FakeBackend(LlmSettings(listen=HERE, backend="fake")), load_backend("fake", EngineSettings())
+    async with _around(model, llm, token2wav, orchestrator_settings) as running_stack:
+        yield running_stack.client
+
+
+@contextlib.asynccontextmanager
+async def _around(
+    model: Path, llm: Any, token2wav: Backend, orchestrator_settings: dict[str, Any]
+) -> AsyncIterator[WholeStack]:
     batcher = Batcher(token2wav.decoders, Limits(max_streams=32, state_bytes=1 << 32))
 
     frontend_settings = FrontendSettings(listen=HERE, model=model, drain_seconds=0.0)

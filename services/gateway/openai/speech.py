@@ -52,6 +52,8 @@ class SpeechBody(BaseModel):
     """Whether silence at both ends is removed."""
     max_sentence_characters: Annotated[int, Field(ge=0, le=20_000)] = 0
     """Longest sentence, 10 to 20000 characters; a longer one is spoken in parts. 0: no limit."""
+    least_euler_steps: Annotated[int, Field(ge=0, le=10)] = 0
+    """Fewest Euler steps, 5 to 10, that a server near its limit may take; 0: always ten."""
     retry: bool = False
     """Whether a sentence whose speech fails a check is spoken once more."""
     word_times: bool = False
@@ -78,6 +80,7 @@ class SpeechBody(BaseModel):
             sample_rate=self.sample_rate,
             onset=self.onset,
             max_sentence_characters=self.max_sentence_characters,
+            least_euler_steps=self.least_euler_steps,
             retry=self.retry,
         )
 

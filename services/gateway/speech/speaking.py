@@ -12,6 +12,7 @@ from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Quarantined, Unauthenticated
+from cosyserve.spec import EULER_STEPS
 from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.request_record import current_record
@@ -71,6 +72,8 @@ class Utterance:
                 "x-seed": str(self.speech.header.seed),
                 "x-voice": self.speech.header.voice,
             }
+            if self.speech.header.euler_steps < EULER_STEPS:
+                headers["x-euler-steps"] = str(self.speech.header.euler_steps)
         notes = [*self.notes, *(warning.message for warning in self.speech.warnings)]
         # A header is Latin-1 without line ends; the messages hold no part of the text.
         return headers | ({"x-warnings": "; ".join(notes)} if notes else {})

@@ -33,6 +33,8 @@ class Setup(BaseModel):
     instructions: str = ""
     onset: Literal["trimmed", "natural"] | None = None
     max_sentence_characters: int = 0
+    least_euler_steps: int = 0
+    """Fewest Euler steps, 5 to 10, that a server near its limit may take; 0: always ten."""
     retry: bool = False
     buffer_delay_milliseconds: int = 0
     idle_timeout_milliseconds: int = 0
@@ -52,6 +54,7 @@ class Setup(BaseModel):
             instruction=self.instructions,
             onset=self.onset,
             max_sentence_characters=self.max_sentence_characters,
+            least_euler_steps=self.least_euler_steps,
             retry=self.retry,
         )
 
@@ -124,6 +127,7 @@ def summary_message(summary: Summary) -> dict[str, object]:
         "audio_seconds": summary.audio_seconds,
         "sentences": summary.sentences,
         "cancelled": summary.cancelled,
+        "euler_steps": summary.euler_steps,
         "real_time_factor": summary.real_time_factor,
         "first_sound_milliseconds": summary.first_sound_milliseconds,
         "first_audible_milliseconds": summary.first_audible_milliseconds,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -61,16 +62,24 @@ def bucket(blocks: int) -> int:
 
 
 class StepCosts:
-    """Seconds of steps by number of grid blocks, grouped by `bucket`."""
+    """Seconds of steps by number of grid blocks, grouped by `bucket`.
+
+    Estimates are asked for several times for each open stream and change only when a step is
+    recorded, so that they are kept until then.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[float]] = {}
         self._latest: deque[float] = deque(maxlen=_REMEMBERED_STEPS)
+        self._estimates = _Estimates()
 
     def add(self, blocks: int, seconds: float) -> None:
         """Record a step of `blocks` blocks that took `seconds`."""
         self._seen.setdefault(bucket(blocks), deque(maxlen=_REMEMBERED_STEPS)).append(seconds)
         self._latest.append(seconds)
+        # Behind the change: what another thread still estimates from the steps before goes into the
+        # object that is no longer read.
+        self._estimates = _Estimates()
 
     @property
     def known(self) -> bool:
@@ -85,33 +94,57 @@ class StepCosts:
         """Median of the latest steps of this size, estimated from neighbouring sizes if there are
         none; 0 before the first step.
         """
-        known, doublings = self._nearest(bucket(blocks))
-        return sorted(known)[len(known) // 2] * _PER_DOUBLING**doublings if known else 0.0
+        size, kept = bucket(blocks), self._estimates.typical
+        seconds = kept.get(size)
+        if seconds is None:
+            known, doublings = self._nearest(size)
+            seconds = sorted(known)[len(known) // 2] * _PER_DOUBLING**doublings if known else 0.0
+            kept[size] = seconds
+        return seconds
 
     def slow(self, blocks: int) -> float:
         """An upper estimate: the longest of the latest steps of this size; without any, as if twice
         the blocks cost twice as much.
         """
-        known, doublings = self._nearest(bucket(blocks))
-        return float(max(known) * 2**doublings) if known else 0.0
+        size, kept = bucket(blocks), self._estimates.slow
+        seconds = kept.get(size)
+        if seconds is None:
+            known, doublings = self._nearest(size)
+            seconds = float(max(known) * 2**doublings) if known else 0.0
+            kept[size] = seconds
+        return seconds
 
-    def _nearest(self, size: int) -> tuple[deque[float], int]:
+    def _nearest(self, size: int) -> tuple[list[float], int]:
         """Steps of that size or, if there are none, of the next smaller size and the number of
         doublings between them, else of the next larger size.
         """
-        smaller = max((seen for seen in self._seen if seen <= size), default=None)
+        # Copies: the engine's thread records steps while another one estimates.
+        sizes = list(self._seen)
+        smaller = max((seen for seen in sizes if seen <= size), default=None)
         if smaller is not None:
-            return self._seen[smaller], (size // smaller).bit_length() - 1
-        larger = min(self._seen, default=None)
-        return (self._seen[larger], 0) if larger is not None else (deque(), 0)
+            return list(self._seen[smaller]), (size // smaller).bit_length() - 1
+        larger = min(sizes, default=None)
+        return (list(self._seen[larger]), 0) if larger is not None else ([], 0)
 
     @property
     def two_more(self) -> float:
         """Upper estimate for two steps of any size: the longest plus the upper quartile of the
         latest ones; 0 before the first step.
         """
-        latest = sorted(self._latest)
-        return latest[-1] + latest[3 * len(latest) // 4] if latest else 0.0
+        estimates = self._estimates
+        if estimates.two_more is None:
+            latest = sorted(self._latest)
+            estimates.two_more = latest[-1] + latest[3 * len(latest) // 4] if latest else 0.0
+        return estimates.two_more
+
+
+@dataclass
+class _Estimates:
+    """What was estimated from the steps so far. typical, slow: by size."""
+
+    typical: dict[int, float] = field(default_factory=dict)
+    slow: dict[int, float] = field(default_factory=dict)
+    two_more: float | None = None
 
 
 _REMEMBERED_MESSAGES = 64
@@ -126,11 +159,14 @@ class TokenPace:
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_REMEMBERED_MESSAGES)
+        self._expected: float | None = 0.0
+        """None: not known since the last message."""
 
     def add(self, tokens: int, seconds: float) -> None:
         """A message of `tokens` tokens arrived `seconds` after the previous one."""
         if tokens > 0:
             self._seen.append(seconds / tokens)
+            self._expected = None
 
     @property
     def known(self) -> bool:
@@ -140,7 +176,9 @@ class TokenPace:
     @property
     def expected(self) -> float:
         """Seconds per token that four of five messages did not exceed; 0 before the first one."""
-        return sorted(self._seen)[int(_SLOWER_THAN * (len(self._seen) - 1))] if self._seen else 0.0
+        if self._expected is None:
+            self._expected = sorted(self._seen)[int(_SLOWER_THAN * (len(self._seen) - 1))]
+        return self._expected
 
 
 _REMEMBERED_ERRORS = 32

@@ -66,7 +66,7 @@ def admitted(pending: Sequence[PendingBlocks], now: float, costs: StepCosts, wid
     for at, item in enumerate(pending):
         blocks += item.blocks
         done = now + _seconds(blocks, usual, costs)
-        if item.playing and now + _seconds(blocks, widest, costs) < item.by < done:
+        if item.playing and item.by < done and now + _seconds(blocks, widest, costs) < item.by:
             most = widest
         if not item.playing or item.by < done + costs.typical(min(blocks, usual)) + SPARE_SECONDS:
             urgent = at + 1

@@ -210,6 +210,14 @@ def test_an_error_is_one_line_and_leaves_no_file(
         (("say", "x", "-o", "y", "--encoding", "mp5"), "'mp5' is none of linear16, mulaw, alaw, mp3, opus, aac, flac"),
         (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
         (
+            ("say", "x", "-o", "y", "--least-euler-steps", "4"),
+            "argument --least-euler-steps: 4 is not allowed: 5 to 10",
+        ),
+        (
+            ("say", "x", "-o", "y", "--unary", "--least-euler-steps", "6"),
+            "--least-euler-steps is for speech that is streamed, --unary always takes ten",
+        ),
+        (
             ("say", "x", "-o", "y", "--longest-sentence", "9"),
             "argument --longest-sentence: 9 is not allowed: 10 to 20000",
         ),

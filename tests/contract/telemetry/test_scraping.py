@@ -78,6 +78,7 @@ async def test_every_name_is_exported_and_counts_equal_what_was_sent() -> None:
         assert {sample.labels["service"] for sample in found.samples} == {service}
         assert found.count(names.STREAMS_ACTIVE) == 0
         assert found.count(names.STREAMS_LIMIT) > 0
+        assert found.count(names.TASKS) > 0
         assert found.count(names.CANCELS) == found.count(names.CANCEL_SECONDS) == 0
     orchestrator, gateway = after["orchestrator"], after["gateway"]
     assert orchestrator.count(names.REQUESTS, method="Synthesize", status="OK") == SAID + 3

@@ -9,9 +9,10 @@ import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import Mode, Summary, TextWarning, WordTime
-from cosyserve.host.supervision.supervisor import LocalDeployment
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.calls import heard
 from tests.stacks.roster import Roster
+from tests.stacks.up_process import TINY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = (
@@ -28,6 +29,18 @@ LONG = (
 async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeployment, Roster], stage: str) -> None:
     stack, roster = stack_and_roster
     await roster.complete(frontend=2, token2wav=2, llm=2)
+    await killed_and_not_heard(stack, roster, stage)
+
+
+async def test_a_killed_process_of_the_fakes_is_not_heard() -> None:
+    """The same around engines that only take time."""
+    roster, pace = Roster(), {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "5"}
+    async with local_deployment(TINY, replicas={"token2wav": 2}, backend="fake", environ=pace, log=roster) as stack:
+        await roster.complete(token2wav=2)
+        await killed_and_not_heard(stack, roster, "token2wav")
+
+
+async def killed_and_not_heard(stack: LocalDeployment, roster: Roster, stage: str) -> None:
     async with AsyncClient(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=5).read()
         speech = client.synthesize(LONG, seed=5)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import InvalidRequest
-from cosyserve.host.supervision.supervisor import local_deployment
 from tests.stacks.calls import heard, one_by_one
+from tests.stacks.whole_stack import fake_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (
@@ -40,10 +40,7 @@ CUTS = st.lists(st.integers(0, 400), max_size=12)
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["models/demo", "tests/golden/tiny"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[AsyncClient]:
     """Phonemes and BPE."""
-    async with (
-        local_deployment(Path(request.param), backend="fake", environ={}) as stack,
-        AsyncClient(stack.address) as connected,
-    ):
+    async with fake_stack(Path(request.param)) as connected:
         yield connected
 
 

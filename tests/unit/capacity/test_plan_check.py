@@ -82,6 +82,6 @@ def test_bad_options_are_refused(given: list[str], capsys: pytest.CaptureFixture
 
 
 def test_nothing_cannot_be_drawn() -> None:
-    with pytest.raises(ValueError, match="no periods"):
+    with pytest.raises(ValueError, match="nothing to draw"):
         svg("nothing", [])
     assert "polyline" in svg("a & b", [Period(0.0, arrived=1), Period(10.0, arrived=2)])

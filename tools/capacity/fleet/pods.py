@@ -122,13 +122,13 @@ class Token2wavPod(Pod):
             reserve_tokens=layout.reserve_tokens,
         )
         self.fault = ""
-        self._clock, self._driven = clock, DrivenBatcher(clock, self.decoder, limits, self._broke)
-        self.batcher = self._driven.batcher
+        self._clock, self.driven = clock, DrivenBatcher(clock, self.decoder, limits, self._broke)
+        self.batcher = self.driven.batcher
 
     def open(self, sentence: Sentence, deliver: Deliver) -> StreamSlot:
         """As `Batcher.open`."""
         slot = self.batcher.open(sentence, deliver)
-        self._driven.wake()
+        self.driven.wake()
         return slot
 
     def feed(self, slot: StreamSlot, tokens: int, *, last: bool) -> None:
@@ -136,17 +136,17 @@ class Token2wavPod(Pod):
         self.batcher.feed(slot, np.zeros(tokens, np.int64))
         if last:
             self.batcher.finish(slot)
-        self._driven.wake()
+        self.driven.wake()
 
     def taken(self, slot: StreamSlot) -> None:
         """The reader has one more hop."""
         self.batcher.taken(slot)
-        self._driven.wake()
+        self.driven.wake()
 
     def cancel(self, slot: StreamSlot) -> None:
         """The caller is gone."""
         self.batcher.cancel(slot)
-        self._driven.wake()
+        self.driven.wake()
 
     @property
     def pages_used(self) -> int:
@@ -160,7 +160,7 @@ class Token2wavPod(Pod):
         return sum(left < SOON_DRY_SECONDS for left in playing) / len(playing) if playing else 0.0
 
     def end(self) -> None:
-        self._driven.stop()
+        self.driven.stop()
         super().end()
 
     def _broke(self, reason: str) -> None:

@@ -42,6 +42,7 @@ PROMETHEUS = {
     "cosyserve_streams_active",
     "cosyserve_streams_limit",
     "cosyserve_streams_waiting",
+    "cosyserve_tasks",
     "cosyserve_token2wav_pages",
     "cosyserve_token2wav_pages_used",
     "cosyserve_token2wav_slack_ratio",

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import errors
 from cosyserve.rpc.calls import retry_delay
+from cosyserve.rpc.interceptors import abort
 from cosyserve.rpc.server import Service, ServiceBroken, running, serve
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.unit.cosyserve.rpc.small_service import (
@@ -186,3 +187,43 @@ async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
             await begun.wait()
             await exits.aclose()
             assert await waiting == LEAVING
+
+
+async def test_a_status_that_cannot_be_sent_is_a_caller_that_hung_up() -> None:
+    """gRPC fails the status before it says that the caller is gone."""
+    context = AsyncMock()
+    context.abort.side_effect = grpc.aio.InternalError("Failed execute_batch")
+    with pytest.raises(asyncio.CancelledError):
+        await abort(context, errors.Unavailable("leaving"))
+
+
+async def test_nothing_is_left_of_a_call_when_the_server_has_left() -> None:
+    """A call that goes only when the engine is closed: with the event loop gRPC would log it."""
+    closed = asyncio.Event()
+
+    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            yield synthesis_pb2.SynthesizeResponse(audio=b"first")
+            await asyncio.Event().wait()
+        finally:
+            while not closed.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await closed.wait()
+            await asyncio.sleep(0.05)
+
+    async def load(service: Service) -> Any:
+        await loader(behaviour)(service)
+
+        async def close() -> None:
+            closed.set()
+
+        return close
+
+    async with (
+        running(NAME, replace(SETTINGS, drain_seconds=0), load) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
+        await call.read()
+        call.cancel()
+    assert [task.get_name() for task in asyncio.all_tasks() if "Synthesize" in task.get_name()] == []
