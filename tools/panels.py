@@ -45,7 +45,7 @@ def drawing(title: str, seconds: Sequence[float], panels: Sequence[Panel]) -> st
     top = TOP + (20 if names else 0)
     height = top + len(panels) * (HEIGHT + BELOW)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height + 10}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 40}" height="{height + 10}" '
         'font-family="sans-serif" font-size="11">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="16" font-size="13">{escape(title)}</text>',
