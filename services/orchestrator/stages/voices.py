@@ -64,7 +64,13 @@ class VoiceStage:
         """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
         analyze another recording now.
         """
-        request = pb.ReadRecordingRequest(recording=voice_pb2.PromptRecording(**vars(recording)))
+        given = voice_pb2.PromptRecording(
+            audio=recording.audio,
+            transcript=recording.transcript,
+            language_code=recording.language_code,
+            cut_prompt=recording.cut_prompt,
+        )
+        request = pb.ReadRecordingRequest(recording=given)
         return _voice(await self._ask(lambda stub: stub.ReadRecording, request, self.reading))
 
     async def instruction(self, text: str) -> tuple[int, ...]:
