@@ -52,7 +52,6 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._counts = counts or CallCounts()
         self._calls: set[asyncio.Task[Any]] = set()
         self._watches: set[asyncio.Task[Any]] = set()
-        self._refused: set[asyncio.Task[Any]] = set()
         self._refusing = False
         self._leaving = False
         self._parting: Callable[[], CosyserveError] = leaving
@@ -84,14 +83,6 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 call.cancel(LEAVING)
             await asyncio.wait(self._calls, timeout=_LAST_WORDS_SECONDS)
 
-    async def over(self) -> None:
-        """Return when nothing is left of any call, after a second at the latest, once the server is
-        stopped and the engine closed. A call whose task ends together with the event loop is an
-        error in gRPC's log.
-        """
-        if left := self._calls | self._watches | self._refused:
-            await asyncio.wait(left, timeout=_LAST_WORDS_SECONDS)
-
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
@@ -102,12 +93,8 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith("/grpc."):
             return handler
         if self._refusing:
-            return grpc.stream_stream_rpc_method_handler(self._refuse)
+            return grpc.stream_stream_rpc_method_handler(_refuse)
         return rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
-
-    async def _refuse(self, request: Any, context: Context) -> None:
-        with member(self._refused):
-            await abort(context, leaving())
 
     def _counted(self, behaviour: Callable[[Any, Context], Any]) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
@@ -214,6 +201,10 @@ def member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
 def leaving() -> Unavailable:
     """The error of a call that is refused while the server drains."""
     return Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS)
+
+
+async def _refuse(request: Any, context: Context) -> None:
+    await abort(context, leaving())
 
 
 def caller_hung_up(context: Context, error: BaseException) -> bool:

@@ -185,7 +185,6 @@ async def running(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):
                     await close()
-        await edge.over()
         await probes.close()
 
 

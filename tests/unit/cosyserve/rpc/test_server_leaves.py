@@ -195,35 +195,3 @@ async def test_a_status_that_cannot_be_sent_is_a_caller_that_hung_up() -> None:
     context.abort.side_effect = grpc.aio.InternalError("Failed execute_batch")
     with pytest.raises(asyncio.CancelledError):
         await abort(context, errors.Unavailable("leaving"))
-
-
-async def test_nothing_is_left_of_a_call_when_the_server_has_left() -> None:
-    """A call that goes only when the engine is closed: with the event loop gRPC would log it."""
-    closed = asyncio.Event()
-
-    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
-        try:
-            yield synthesis_pb2.SynthesizeResponse(audio=b"first")
-            await asyncio.Event().wait()
-        finally:
-            while not closed.is_set():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await closed.wait()
-            await asyncio.sleep(0.05)
-
-    async def load(service: Service) -> Any:
-        await loader(behaviour)(service)
-
-        async def close() -> None:
-            closed.set()
-
-        return close
-
-    async with (
-        running(NAME, replace(SETTINGS, drain_seconds=0), load) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
-        await call.read()
-        call.cancel()
-    assert [task.get_name() for task in asyncio.all_tasks() if "Synthesize" in task.get_name()] == []
