@@ -19,7 +19,7 @@ from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS
 from services.token2wav.flow import loading
-from services.token2wav.flow.dit.inputs import GroupedConvolution
+from services.token2wav.flow.dit.inputs import FRAMES_AT_ONCE, GroupedConvolution
 from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.dit.rotary import Rotation
 from services.token2wav.flow.dit.weights import DitConfig, expected_tensors, read_flow_tensors
@@ -70,9 +70,9 @@ def test_frames_are_counted_from_the_first_of_the_prompt_in_every_stream(flow: F
     assert torch.equal(places[2], torch.arange(50.0, 100.0))
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_a_grouped_convolution_as_products(rows: int) -> None:
-    weight, bias, x = 0.1 * drawn(48, 3, 31), drawn(48, seed=2), drawn(rows, 60, 48, seed=3)
+@pytest.mark.parametrize(("rows", "frames"), [(1, 30), (2, 30), (2, FRAMES_AT_ONCE), (2, 2 * FRAMES_AT_ONCE + 1)])
+def test_a_grouped_convolution_as_products(rows: int, frames: int) -> None:
+    weight, bias, x = 0.1 * drawn(48, 3, 31), drawn(48, seed=2), drawn(rows, frames + 30, 48, seed=3)
     made = GroupedConvolution(Convolution(weight, bias))(x)
     want = F.conv1d(x.transpose(1, 2), weight, bias, groups=16).transpose(1, 2)
     torch.testing.assert_close(made, want, atol=1e-5, rtol=0)
