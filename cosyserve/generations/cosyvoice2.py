@@ -30,7 +30,6 @@ COSYVOICE2 = Generation(
     silent=None,
     speech_tokenizer="speech_tokenizer_v2.onnx",
     mel_highest_hertz=8000.0,
-    lookahead_tokens=3,
     flow_network="conformer-unet",
     vocoder_network="hift",
 )

@@ -28,7 +28,6 @@ COSYVOICE3 = Generation(
     ),
     speech_tokenizer="speech_tokenizer_v3.onnx",
     mel_highest_hertz=12_000.0,
-    lookahead_tokens=3,
     flow_network="dit",
     vocoder_network="causal-hift",
 )

@@ -2,7 +2,8 @@
 
 The services read a description from the model directory (`cosyserve.generations.reading`) and ask
 it; which generation it is matters only to the loaders of networks. What all generations share, as
-the rates, is in `cosyserve.spec`.
+the rates and the look-ahead of the flow, is in `cosyserve.spec`; a loader refuses a yaml that has
+another.
 """
 
 from dataclasses import dataclass
@@ -76,7 +77,9 @@ class Generation:
     title: str
     """The name as people write it."""
     yaml_names: tuple[str, ...]
-    """Files that describe a model directory, the preferred one first."""
+    """Files that describe a model directory, the preferred one first. Their names have the form
+    cosyvoice*.yaml, which `ModelDirectory` reads.
+    """
     classes: tuple[tuple[str, str], ...]
     """Section of the yaml, and the class that it names, without its package."""
     speech: SpeechVocabulary
@@ -90,8 +93,6 @@ class Generation:
     """
     mel_highest_hertz: float
     """Upper edge of the mel filters of a recording at 24 kHz; the lower one is 0."""
-    lookahead_tokens: int
-    """Tokens after a hop that its mel depends on."""
     flow_network: str
     """Name of the network that makes mel of tokens; token2wav has a loader for each."""
     vocoder_network: str

@@ -49,6 +49,8 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
                 raise
             log.warning("falling back to the readable engine, which is far slower: %s", error)
         torch.cuda.empty_cache()
+    # The solver has computed them for all its steps.
+    flow.estimator.forget_times()
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import InvalidRequest
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.frontend.text.language import require_tag
 
 LONGEST_GIVEN_ID = 64
@@ -108,7 +109,7 @@ def require_length(name: str, text: str, most: int) -> None:
 
 
 FIELD = "cosyserve"
-UNNAMED_GENERATION = "cosyvoice2"
+UNNAMED_GENERATION = COSYVOICE2.name
 """Generation of the model of a voice that names none: earlier releases knew no other."""
 _UNLESS_EMPTY = ("owner", "generation")
 """Releases before these read the other texts."""

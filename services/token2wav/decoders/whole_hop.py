@@ -2,11 +2,12 @@
 computes it from the first token on.
 
 Upstream is the reference's own streaming, call for call: the last hop is computed without streaming
-masks, and seams are cross-faded. It serves comparisons; its audio depends on the hops. Offline
-decodes the whole sentence as one hop under full attention: quality over latency. No audio leaves
-before all tokens are known.
+masks. HiFT cross-fades its seams; causal HiFT renders all frames again. It serves comparisons; its
+audio depends on the hops. Offline decodes the whole sentence as one hop under full attention:
+quality over latency. No audio leaves before all tokens are known.
 
-Source: compatibility specification sections 4.6, 6.1 and 6.2.
+Source: compatibility specification of CosyVoice2, sections 4.6, 6.1 and 6.2, and of CosyVoice3,
+section 6.
 """
 
 import time
@@ -70,7 +71,7 @@ class WholeHopState(OneStepState):
 
     @property
     def bytes(self) -> int:
-        """Bytes held between steps: the vocoder's cache of 8 frames."""
+        """Bytes held between steps: see `UpstreamVocoderState.mel`."""
         return 0 if self.vocoder is None else self.vocoder.bytes
 
     def reach(self, end: int) -> int:

@@ -51,6 +51,9 @@ class VelocityEstimator(Protocol):
     def times(self, embedding: Tensor) -> list[Tensor]:
         """All that a time contributes to the layers, from its embedding [rows or 1, width]."""
 
+    def forget_times(self) -> None:
+        """Free the weights of `times` where they are many; it cannot be called any more."""
+
     def velocity(self, inputs: Tensor, times: Sequence[Tensor], cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """inputs [rows, time, 320]: x, mu, speaker, condition side by side -> [rows, time, 80]."""
 

@@ -178,7 +178,7 @@ def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmChec
     text, speech and marks of the embedding, layers, and the speech part of the head and its bias.
     Raises ModelError naming the first tensor that is another.
     """
-    if checkpoint.generation is not model.generation:
+    if checkpoint.vocabulary.speech != model.vocabulary.speech:
         raise ModelError(f"it is of {checkpoint.generation.title}, the model is of {model.generation.title}")
     if checkpoint.vocabulary != model.vocabulary:
         raise ModelError(
@@ -192,7 +192,8 @@ def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmChec
     for name, tensor in ours.items():
         if not any(_equal(theirs[name], tensor, precision) for precision in Precision):
             raise ModelError(f"{name} is not the model's, in no number type: it was made of another model")
-    return replace(checkpoint, identity=model.identity)
+    # A generation is known here by its vocabulary, which two may have in common.
+    return replace(checkpoint, generation=model.generation, identity=model.identity)
 
 
 def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:

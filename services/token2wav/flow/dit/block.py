@@ -41,6 +41,10 @@ class Block:
         """
         return self._modulation(F.silu(embedding))[:, None]
 
+    def forget_time(self) -> None:
+        """Free the weights of `time`, which cannot be called any more."""
+        del self._modulation
+
     def __call__(self, x: Tensor, time: Tensor, rotation: Rotation, cache: CachedPass, mask: Mask | None) -> Tensor:
         """x [rows, frames, width]; time: a result of the method `time`."""
         shift, scale, gate, feed_shift, feed_scale, feed_gate = time.chunk(BLOCK_MODULATIONS, dim=2)

@@ -8,10 +8,16 @@ from torch import Tensor
 from services.token2wav.flow.layers import Convolution, Linear, Tensors, mish, ordered
 from services.token2wav.flow.stream_cache import CachedPass
 
+FRAMES_AT_ONCE = 500
+"""A frame takes 31 times its memory while it is convolved: for a sentence of two minutes as a whole
+that would be 1.5 GB with the published sizes.
+"""
+
 
 class GroupedConvolution:
     """A convolution in groups of channels as one matrix product for each group, [rows, time + taps
-    - 1, channels] -> [rows, time, channels].
+    - 1, channels] -> [rows, time, channels]. A longer pass than `FRAMES_AT_ONCE` is computed in
+    pieces.
 
     Full float32 on a GPU, where convolutions default to TF32.
     """
@@ -24,6 +30,11 @@ class GroupedConvolution:
         self._bias = convolution.bias.view(self._groups, 1, group)
 
     def __call__(self, x: Tensor) -> Tensor:
+        firsts = range(0, max(x.shape[1] - self.reach, 1), FRAMES_AT_ONCE)
+        pieces = [self._piece(x[:, first : first + FRAMES_AT_ONCE + self.reach]) for first in firsts]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+
+    def _piece(self, x: Tensor) -> Tensor:
         rows, time, channels = x.shape
         # [rows, time, channels, taps] -> [groups, rows * time, taps * channels of the group].
         taps = x.unfold(1, self.reach + 1, 1).view(rows, time - self.reach, self._groups, -1, self.reach + 1)

@@ -119,6 +119,9 @@ class Estimator:
         """
         return [level.resnet.time(embedding) for level in (self._down, *self._middle, self._up)]
 
+    def forget_times(self) -> None:
+        """Nothing: with the published sizes they are 20 MB."""
+
     def __call__(self, inputs: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """inputs [rows, time, 320]: x, mu, speaker, condition concatenated; time [rows or 1, 4 *
         channels] -> velocity [rows, time, 80].

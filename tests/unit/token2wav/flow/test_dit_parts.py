@@ -5,6 +5,7 @@ refused for.
 import json
 import math
 import shutil
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS
 from services.token2wav.flow import loading
-from services.token2wav.flow.dit.inputs import GroupedConvolution
+from services.token2wav.flow.dit.estimator import DitEstimator
+from services.token2wav.flow.dit.inputs import FRAMES_AT_ONCE, GroupedConvolution
 from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.dit.rotary import Rotation
 from services.token2wav.flow.dit.weights import DitConfig, expected_tensors, read_flow_tensors
@@ -53,7 +55,7 @@ def test_the_first_head_turns_in_neighbouring_pairs_and_the_others_stay() -> Non
     turned = rotation.of_first_head(heads.clone())
     assert torch.equal(turned[:2, :, 1:], heads[:2, :, 1:])
     assert torch.equal(turned[2], heads[2])
-    pairs = torch.view_as_complex(heads[:2, :, 0].unflatten(-1, (8, 2)).contiguous())
+    pairs = torch.view_as_complex(heads[:2, :, 0].reshape(2, 2, 7, 8, 2).contiguous())
     frequencies = 10000.0 ** (-torch.arange(0, 16, 2) / 16)
     turns = torch.polar(torch.ones(7, 8), torch.arange(first, first + 7)[:, None] * frequencies)
     torch.testing.assert_close(turned[:2, :, 0], torch.view_as_real(pairs * turns).flatten(-2), atol=1e-5, rtol=0)
@@ -70,9 +72,9 @@ def test_frames_are_counted_from_the_first_of_the_prompt_in_every_stream(flow: F
     assert torch.equal(places[2], torch.arange(50.0, 100.0))
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_a_grouped_convolution_as_products(rows: int) -> None:
-    weight, bias, x = 0.1 * drawn(48, 3, 31), drawn(48, seed=2), drawn(rows, 60, 48, seed=3)
+@pytest.mark.parametrize(("rows", "frames"), [(1, 30), (2, 30), (2, FRAMES_AT_ONCE), (2, 2 * FRAMES_AT_ONCE + 1)])
+def test_a_grouped_convolution_as_products(rows: int, frames: int) -> None:
+    weight, bias, x = 0.1 * drawn(48, 3, 31), drawn(48, seed=2), drawn(rows, frames + 30, 48, seed=3)
     made = GroupedConvolution(Convolution(weight, bias))(x)
     want = F.conv1d(x.transpose(1, 2), weight, bias, groups=16).transpose(1, 2)
     torch.testing.assert_close(made, want, atol=1e-5, rtol=0)
@@ -103,6 +105,17 @@ def test_what_is_computed_once_is_what_each_step_would_compute(flow: Flow, steps
         )
         assert torch.equal(estimator.velocity(inputs, times, CachedPass.whole(ROWS)), slow)
         assert dt == want_dt
+
+
+def test_the_weights_of_times_are_free_and_the_mel_stays(flow: Flow) -> None:
+    served, prompt = load_flow(BUNDLE, CPU), VoicePrompt(torch.arange(4), drawn(8, 80), drawn(192))
+    estimator = served.estimator
+    assert isinstance(estimator, DitEstimator)
+    held = weakref.ref(estimator.blocks[0]._modulation.weight)
+    estimator.forget_times()
+    assert held() is None
+    made, want = (each.prefix(prompt, torch.arange(30), streaming=True, final=True) for each in (served, flow))
+    assert torch.equal(made, want)
 
 
 def test_a_time_for_each_row_is_the_time_of_that_row() -> None:
