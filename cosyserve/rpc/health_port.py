@@ -94,7 +94,7 @@ class HealthPort:
                     writer.close()
                     await writer.wait_closed()
         finally:
-            # One that has not taken its answer by now would keep it, and the connection, for ever.
+            # A client that has not read its answer by now would hold the connection without limit.
             writer.transport.abort()
 
     async def _answer_to(self, head: bytes) -> tuple[int, str, bytes]:
