@@ -22,6 +22,10 @@ _UNTIL: Final[ContextVar[float | None]] = ContextVar("deadline", default=None)
 _REMEMBERED = 64
 _SLACK_SECONDS = 0.1
 """A called service ends so much later: normally its caller hangs up first, with its own error."""
+_CLOCKS_SECONDS = 0.1
+"""Between the deadline of a caller and the same one here: the head of the call took so long to
+arrive.
+"""
 
 
 @contextlib.contextmanager
@@ -55,6 +59,14 @@ def require_time() -> None:
     """Raise CallersDeadline if the current call has no time left."""
     if remaining() == 0.0:
         raise CallersDeadline("the request's deadline has passed")
+
+
+def at_deadline(context: Context) -> bool:
+    """Whether a call that ends now ends because of its deadline. The clock of its caller may end it
+    a little before ours.
+    """
+    left = context.time_remaining()
+    return left is not None and left <= _CLOCKS_SECONDS
 
 
 def dropped(queue: str) -> None:

@@ -26,7 +26,7 @@ from cosyserve.metrics import hang_up, names
 from cosyserve.metrics.hang_up import HangUp
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.calls import LIMIT
-from cosyserve.rpc.deadlines import callers_deadline, dropped
+from cosyserve.rpc.deadlines import at_deadline, callers_deadline, dropped
 from cosyserve.rpc.load.call_counts import CallCounts, caller_of
 from cosyserve.rpc.records.call_record import current_record
 
@@ -128,7 +128,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not self._leaving:
                         # gRPC itself ends a call at its deadline, which may be noticed first.
-                        if context.time_remaining() == 0.0:
+                        if at_deadline(context):
                             dropped("call")
                         raise
                     await abort(context, self._parting())

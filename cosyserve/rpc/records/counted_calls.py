@@ -10,6 +10,7 @@ import grpc
 
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
+from cosyserve.rpc.deadlines import at_deadline
 from cosyserve.rpc.interceptors import Context, rebuilt, respond
 from cosyserve.rpc.method_table import Handlers
 from cosyserve.rpc.records.call_record import RECORD, CallRecord
@@ -19,10 +20,6 @@ _OWN = "cosyserve.v1"
 _UNCOUNTED = ("/grpc.", f"/{_OWN}.InfoService/")
 """Health, reflection and GetInfo: questions about the service, not requests to it."""
 _BY_NUMBER = {status.value[0]: status for status in grpc.StatusCode}
-_CLOCKS_SECONDS = 0.1
-"""Between the deadline of a caller and the same one here: the head of the call took so long to
-arrive.
-"""
 OTHER = "other"
 """Label of methods that there are not: what a caller writes is no label."""
 
@@ -65,11 +62,8 @@ def _status_of(context: Context) -> str:
 
 
 def _cut_short(context: Context) -> str:
-    """The status that the caller reads of a call that ended without one of ours. Its own clock ends
-    it at the deadline, which may be noticed here a little before ours.
-    """
-    left = context.time_remaining()
-    return "CANCELLED" if left is None or left > _CLOCKS_SECONDS else "DEADLINE_EXCEEDED"
+    """The status that the caller reads of a call that ended without one of ours."""
+    return "DEADLINE_EXCEEDED" if at_deadline(context) else "CANCELLED"
 
 
 def _counted(behaviour: Callable[[Any, Context], Any], record: CallRecord) -> Callable[[Any, Context], Awaitable[Any]]:
