@@ -33,4 +33,5 @@ COSYVOICE2 = Generation(
     lookahead_tokens=3,
     flow_network="conformer-unet",
     vocoder_network="hift",
+    hold_back_frames=20,
 )

@@ -31,4 +31,6 @@ COSYVOICE3 = Generation(
     lookahead_tokens=3,
     flow_network="dit",
     vocoder_network="causal-hift",
+    # And three samples.
+    hold_back_frames=4,
 )
