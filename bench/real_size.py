@@ -2,8 +2,10 @@
 are not at hand.
 
     python -m bench.real_size DIR        a whole model directory, in seconds
+    python -m bench.real_size DIR --generation cosyvoice3 [--size bundled]
 
-Source of names and shapes: compatibility specification sections 3.5, 4.7 and 5.5.
+Source of names and shapes: compatibility specification sections 3.5, 4.7 and 5.5. CosyVoice3 and
+the size of the bundled voice: `bench.generations`.
 """
 
 import argparse
@@ -14,16 +16,20 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.generations.reading import GENERATIONS
 from services.llm.engine.weights import expected_tensors
 from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.vocoder.weights import is_gain
 
+CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "models" / "demo"
 SHAPES = ROOT / "tests" / "golden" / "published_shapes.json"
@@ -31,6 +37,10 @@ SHAPES = ROOT / "tests" / "golden" / "published_shapes.json"
 END_LOGIT = 9.0
 """Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner,
 some later.
+"""
+CONSTANT, CONSTANT_BY_NORM = 8.0, 5.0
+"""A head without a bias has one through a column of its input that is the same everywhere: CONSTANT
+in every embedding, and about CONSTANT_BY_NORM behind the last norm.
 """
 PITCH_HERTZ = 150.0
 GAIN = 0.7
@@ -68,11 +78,23 @@ def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends:
         if "embed" in name:
             scale = 1.0
         tensors[name] = scale * torch.randn(shape, generator=generator, device=device)
-    end = config.speech.end
-    tensors["llm_decoder.weight"][end], tensors["llm_decoder.bias"][end] = (
-        0.0,
-        END_LOGIT if ends else -END_LOGIT,
-    )
+    speech = config.speech
+    logit = END_LOGIT if ends else -END_LOGIT
+    if speech.head_bias:
+        tensors["llm_decoder.weight"][speech.end], tensors["llm_decoder.bias"][speech.end] = 0.0, logit
+        return tensors
+    for name, tensor in tensors.items():
+        if "embed" in name:
+            tensor[:, 0] = CONSTANT
+        elif "o_proj" in name or "down_proj" in name:
+            tensor[0] = 0.0
+    tensors["llm.model.model.norm.weight"][0] = 1.0
+    head = tensors["llm_decoder.weight"]
+    head[:, 0] = 0.0
+    head[speech.tokens :] = 0.0
+    # Every special id would end the sentence; one of them is as likely as without the others.
+    head[speech.tokens :, 0] = -END_LOGIT / CONSTANT_BY_NORM
+    head[speech.end, 0] = logit / CONSTANT_BY_NORM
     return tensors
 
 
@@ -98,11 +120,11 @@ def flow_tensors() -> dict[str, Tensor]:
     return sound_tensors(json.loads(SHAPES.read_text())["flow.pt"], seed=1)
 
 
-def vocoder_tensors() -> dict[str, Tensor]:
+def vocoder_tensors(shapes: Mapping[str, list[int]] | None = None) -> dict[str, Tensor]:
     """Of `hift.pt`; its voice is pitched around PITCH_HERTZ, so that the source of harmonics is at
-    work, and no sample is clipped.
+    work, and no sample is clipped. shapes: None: those of the published CosyVoice2.
     """
-    tensors = sound_tensors(json.loads(SHAPES.read_text())["hift.pt"], seed=2)
+    tensors = sound_tensors(json.loads(SHAPES.read_text())["hift.pt"] if shapes is None else shapes, seed=2)
     tensors["f0_predictor.classifier.bias"].fill_(PITCH_HERTZ)
     for name, tensor in tensors.items():
         if is_gain(name):
@@ -140,16 +162,16 @@ PROMPT_TOKENS = 87
 """Of the published default voice: its first block border lies 13 tokens behind it."""
 
 
-def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """The bundled voices with prompts of PROMPT_TOKENS: their own, said again from the start where
-    they are shorter.
+def prompts(bundled: dict[str, dict[str, Any]], length: int) -> dict[str, dict[str, Any]]:
+    """The bundled voices with prompts of `length` tokens: their own, said again from the start
+    where they are shorter.
     """
     longer = {}
     for name, voice in bundled.items():
         tokens, mel = voice["flow_prompt_speech_token"], voice["prompt_speech_feat"]
-        again = torch.arange(PROMPT_TOKENS) % tokens.shape[1]
+        again = torch.arange(length) % tokens.shape[1]
         frames = torch.stack([2 * again, 2 * again + 1], dim=1).flatten()
-        count = torch.tensor([PROMPT_TOKENS], dtype=torch.int32)
+        count = torch.tensor([length], dtype=torch.int32)
         prompt = {
             f"{stage}_prompt_speech_token{part}": value
             for stage in ("llm", "flow")
@@ -160,13 +182,13 @@ def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]
 
 
 def write(target: Path) -> None:
-    """A model directory of the published sizes with random weights; text, prompt encoders and
-    voices are the bundled ones.
+    """A model directory of CosyVoice2 of the published sizes with random weights; text, prompt
+    encoders and voices are the bundled ones.
     """
     target.mkdir(parents=True, exist_ok=True)
     for part in ("campplus.onnx", "speech_tokenizer_v2.onnx"):
         shutil.copy(DEMO / part, target / part)
-    torch.save(voices(torch.load(DEMO / "spk2info.pt", weights_only=True)), target / "spk2info.pt")
+    torch.save(prompts(torch.load(DEMO / "spk2info.pt", weights_only=True), PROMPT_TOKENS), target / "spk2info.pt")
     shutil.copytree(DEMO / "phonemes", target / "phonemes", dirs_exist_ok=True)
     (target / "CosyVoice-BlankEN").mkdir(exist_ok=True)
     (target / "CosyVoice-BlankEN" / "config.json").write_text(json.dumps(BACKBONE))
@@ -181,12 +203,29 @@ def write(target: Path) -> None:
     torch.save(vocoder_tensors(), target / "hift.pt")
 
 
+def write_model(target: Path, generation: str, size: str) -> None:
+    """A model directory of either generation, `published` or `bundled` in size."""
+    from bench.generations.random_models import write_bundled_cosyvoice2, write_cosyvoice3
+
+    if generation == COSYVOICE3.name:
+        write_cosyvoice3(target, size)
+    elif size == "bundled":
+        write_bundled_cosyvoice2(target)
+    else:
+        write(target)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    target = parser.parse_args().directory
+    parser.add_argument("--generation", choices=[each.name for each in GENERATIONS], default=COSYVOICE2.name)
+    parser.add_argument(
+        "--size", choices=("published", "bundled"), default="published", help="bundled: of the bundled voice"
+    )
+    options = parser.parse_args()
+    target = options.directory
     started = time.perf_counter()
-    write(target)
+    write_model(target, options.generation, options.size)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     print(f"{target}: {size / 1e9:.2f} GB in {time.perf_counter() - started:.1f} s")
 
