@@ -38,7 +38,7 @@ END_LOGIT = 9.0
 """Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner,
 some later.
 """
-CONSTANT, CONSTANT_BY_NORM = 8.0, 5.0
+CONSTANT, CONSTANT_BY_NORM = 8.0, 3.0
 """A head without a bias has one through a column of its input that is the same everywhere: CONSTANT
 in every embedding, and about CONSTANT_BY_NORM behind the last norm.
 """
