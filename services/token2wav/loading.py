@@ -118,8 +118,12 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
 
 
 def _generation(settings: EngineSettings) -> Generation:
-    """Of the model directory; CosyVoice2 where there is none."""
-    return COSYVOICE2 if settings.model is None else generation_of(ModelDirectory(settings.model))
+    """Of the model directory; CosyVoice2 where there is none, which the loaders of all engines but
+    the fake refuse. Raises ModelError for one that cannot be told.
+    """
+    if settings.model is None or not settings.model.is_dir():
+        return COSYVOICE2
+    return generation_of(ModelDirectory(settings.model))
 
 
 def _load(name: str, settings: EngineSettings) -> Backend:
