@@ -4,7 +4,7 @@ CPU: `python -m bench.generations [--json FILE] [--repeats N]`.
 The two take turns, so that what else the machine does is in both. Each speaks sentences of 100
 tokens (4 s) behind the prompt of a voice that it has spoken before: the speech-token model and
 token2wav in one process, without services and network. Medians. first_seconds: from the request to
-the first audio, with the time for which token2wav [holds](../../docs/streaming.md) a first piece.
+the first audio, with the time for which token2wav holds a first piece (docs/streaming.md).
 real_time_factor: wall time by seconds of audio. The sizes: `bench.generations.sizes`.
 """
 

@@ -6,15 +6,14 @@ Seeded, and scaled so that nothing saturates. The text ids of CosyVoice3 are tho
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bench.generations.random_weights import llm_tensors, prompts, sound_tensors, voiced_tensors
 from bench.generations.sizes import SIZES, resized
-from bench.real_size import CPU, DEMO, ROOT, llm_tensors, prompts, sound_tensors, vocoder_tensors
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import generation_of
 from cosyserve.generations.text_ids import end_of_prompt_id
@@ -31,6 +30,8 @@ from services.token2wav.vocoder.causal.weights import read_config as read_causal
 from services.token2wav.vocoder.weights import expected_tensors as vocoder_shapes
 from services.token2wav.vocoder.weights import read_config as read_hift_config
 
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "models" / "demo"
 TINY3 = ROOT / "tests" / "golden" / "tiny3"
 ROTARY_BASE = 10_000.0
 TEXT_IDS = 44
@@ -72,24 +73,20 @@ def write_bundled_cosyvoice2(target: Path, *, ends: bool = True) -> None:
 
 def _write_weights(directory: ModelDirectory, *, ends: bool) -> None:
     """`llm.pt`, `flow.pt` and `hift.pt` of the sizes in the yaml."""
-    torch.save(llm_tensors(read_llm_config(directory), CPU, ends=ends), directory.path / "llm.pt")
+    torch.save(llm_tensors(read_llm_config(directory), torch.device("cpu"), ends=ends), directory.path / "llm.pt")
     torch.save(_flow_tensors(directory), directory.path / "flow.pt")
     causal = generation_of(directory).vocoder_network == COSYVOICE3.vocoder_network
     config = read_causal_config(directory) if causal else read_hift_config(directory)
-    torch.save(vocoder_tensors(_lists(vocoder_shapes(config))), directory.path / "hift.pt")
+    torch.save(voiced_tensors(vocoder_shapes(config)), directory.path / "hift.pt")
 
 
 def _flow_tensors(directory: ModelDirectory) -> dict[str, Tensor]:
     if generation_of(directory).flow_network != COSYVOICE3.flow_network:
-        return sound_tensors(_lists(unet_tensors(UnetConfig.read(directory))), seed=1)
+        return sound_tensors(unet_tensors(UnetConfig.read(directory)), seed=1)
     config = DitConfig.read(directory)
-    tensors = sound_tensors(_lists(dit_tensors(config)), seed=1)
+    tensors = sound_tensors(dit_tensors(config), seed=1)
     places = torch.arange(0, config.head_width, 2) / config.head_width
     return tensors | {ESTIMATOR + FREQUENCIES: ROTARY_BASE**-places}
-
-
-def _lists(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, list[int]]:
-    return {name: list(shape) for name, shape in shapes.items()}
 
 
 def _bundled_voices() -> dict[str, dict[str, Any]]:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.generations.random_models import TINY3, write_cosyvoice3
+from bench.generations.random_models import DEMO, TINY3, write_cosyvoice3
 from bench.generations.sizes import PUBLISHED, resized
 from bench.load.engines import Speaker, generated, speech_tokens
-from bench.real_size import CPU, DEMO
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
@@ -33,6 +32,7 @@ from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.weights import expected_tensors as vocoder_tensors
 from services.token2wav.vocoder.weights import read_config as read_hift_config
 
+CPU = torch.device("cpu")
 LIMIT = 100
 
 
