@@ -18,7 +18,6 @@ from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import generation_of
 from cosyserve.generations.text_ids import end_of_prompt_id
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.voices.speaker_file import cut_entry
 from services.frontend.voices.voice_notes import FIELD
 from services.llm.generation.config import read_config as read_llm_config
 from services.token2wav.flow.checkpoint import ESTIMATOR
@@ -54,7 +53,7 @@ def write_cosyvoice3(target: Path, size: str, *, ends: bool = True) -> None:
     text = torch.tensor([[*system, *range(70, 70 + TEXT_IDS)]], dtype=torch.int32)
     written = {"prompt_text": text, "prompt_text_len": torch.tensor([text.shape[1]], dtype=torch.int32)}
     voices = {
-        name: cut_entry({field: value for field, value in voice.items() if field != FIELD} | written, COSYVOICE3)
+        name: {field: value for field, value in voice.items() if field != FIELD} | written
         for name, voice in prompts(_bundled_voices(), sizes.prompt_tokens).items()
     }
     torch.save(voices, target / "spk2info.pt")

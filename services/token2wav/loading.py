@@ -119,7 +119,7 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
 
 def _generation(settings: EngineSettings) -> Generation:
     """Of the model directory; CosyVoice2 where there is none, which the loaders of all engines but
-    the fake refuse. Raises ModelError for one that cannot be told.
+    the fake refuse. Raises ModelError as `generation_of`.
     """
     if settings.model is None or not settings.model.is_dir():
         return COSYVOICE2
