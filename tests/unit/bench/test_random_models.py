@@ -98,7 +98,7 @@ def test_sentences_end_at_random_or_at_their_limit(bundled: ModelDirectory, ends
     async def lengths() -> list[int]:
         prompt = Speaker.first_of(path).prompt
         async with speech_tokens(path, "cpu", "auto", 1) as backend:
-            return [len(await generated(backend, prompt, tuple(range(70, 95)), seed)) for seed in range(4)]
+            return [len(await generated(backend, prompt, tuple(range(70, 95)), seed)) for seed in range(4 if ends else 1)]
 
     found = asyncio.run(lengths())
     if ends:
@@ -106,7 +106,7 @@ def test_sentences_end_at_random_or_at_their_limit(bundled: ModelDirectory, ends
         assert max(found) <= LIMIT
         assert min(found) < LIMIT
     else:
-        assert found == [LIMIT] * 4
+        assert found == [LIMIT]
 
 
 @torch.inference_mode()
