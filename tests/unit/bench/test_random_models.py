@@ -98,7 +98,8 @@ def test_sentences_end_at_random_or_at_their_limit(bundled: ModelDirectory, ends
     async def lengths() -> list[int]:
         prompt = Speaker.first_of(path).prompt
         async with speech_tokens(path, "cpu", "auto", 1) as backend:
-            return [len(await generated(backend, prompt, tuple(range(70, 95)), seed)) for seed in range(4 if ends else 1)]
+            seeds, text = range(4 if ends else 1), tuple(range(70, 95))
+            return [len(await generated(backend, prompt, text, seed)) for seed in seeds]
 
     found = asyncio.run(lengths())
     if ends:
