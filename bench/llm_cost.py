@@ -18,9 +18,10 @@ from pathlib import Path
 
 import torch
 
+from bench.generations.random_weights import llm_tensors
 from bench.load.command_line import cost_command, show
 from bench.load.engines import Speaker, text_ids
-from bench.real_size import PUBLISHED_LLM, llm_tensors
+from bench.real_size import PUBLISHED_LLM
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel

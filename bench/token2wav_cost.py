@@ -96,7 +96,7 @@ async def measure(options: argparse.Namespace) -> Sequence[Cost | Saving | PartC
     ModelError.
     """
     if options.parts:
-        return _parts(options.model, options.threads)
+        return part_costs(options.model, options.threads)
     settings = EngineSettings(model=options.model, threads=options.threads, prompt_cache_bytes=NO_LIMIT)
     async with batcher(await asyncio.to_thread(load_backend, "torch", settings), NO_LIMIT, most=1) as running:
         if options.prompts:
@@ -130,7 +130,7 @@ def _voice(seconds: int, key: str) -> Voice:
     return Voice(chance.integers(0, SPEECH_VOCABULARY, count), mel, np.ones(SPEAKER_DIMENSION, np.float32), key)
 
 
-def _parts(model: Path, threads: int) -> list[PartCost]:
+def part_costs(model: Path, threads: int) -> list[PartCost]:
     """One row for each part and one for both. Raises ModelError."""
     torch.set_num_threads(threads)
     directory = ModelDirectory(model)

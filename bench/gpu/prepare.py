@@ -19,9 +19,11 @@ def model(target: Path) -> None:
     again.
     """
     from bench import real_size
+    from bench.generations import random_weights
 
     mark = target / COMPLETE
-    source_hash = hashlib.sha256(Path(real_size.__file__).read_bytes()).hexdigest()
+    sources = [Path(str(module.__file__)).read_bytes() for module in (real_size, random_weights)]
+    source_hash = hashlib.sha256(b"".join(sources)).hexdigest()
     if mark.exists() and mark.read_text() == source_hash:
         print(f"{target} is there")
         return

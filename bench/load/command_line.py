@@ -18,14 +18,15 @@ from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import DeploymentFailed
 
 
-def command(name: str, about: str | None) -> argparse.ArgumentParser:
-    """The parser of `python -m name`, with --model."""
+def command(name: str, about: str | None, *, model: bool = True) -> argparse.ArgumentParser:
+    """The parser of `python -m name`, with --model if it measures one that is given."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {name}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
+    if model:
+        parser.add_argument(
+            "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
+        )
     return parser
 
 
@@ -60,9 +61,9 @@ def user_errors(name: str) -> Iterator[None]:
         sys.exit(f"{name}: {error}")
 
 
-def cost_command(name: str, about: str | None) -> argparse.ArgumentParser:
-    """The parser of a command that measures one stage on a CPU."""
-    parser = command(name, about)
+def cost_command(name: str, about: str | None, *, model: bool = True) -> argparse.ArgumentParser:
+    """The parser of a command that measures one stage on a CPU. model: as in `command`."""
+    parser = command(name, about, model=model)
     parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go as well")
     return parser

@@ -3,17 +3,16 @@
 import math
 from dataclasses import dataclass
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, TOKENS_PER_SECOND
-
-HELD_BACK_TOKENS = 10
-"""Tokens of sound that the vocoder keeps back until more follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
     """streams: listeners at once, each of whom hears without a pause. slo: seconds within which 95
     % of the requests sound. sentence: seconds of each. prompt_tokens: of the voice, 25 a second.
-    prompt_positions: of the LLM before the first token, text and voice.
+    prompt_positions: of the LLM before the first token, text and voice. hold_back_tokens: of sound
+    that the vocoder keeps back until more follow.
     """
 
     streams: int
@@ -21,6 +20,7 @@ class Demand:
     sentence: float = 3.1
     prompt_tokens: int = 87
     prompt_positions: int = 130
+    hold_back_tokens: int = COSYVOICE2.hold_back_tokens
 
     @property
     def requests(self) -> float:
@@ -55,7 +55,7 @@ class Demand:
         too short to give sound.
         """
         to_border = -self.prompt_tokens % CHUNK_TOKENS or CHUNK_TOKENS
-        return to_border if to_border > HELD_BACK_TOKENS else to_border + CHUNK_TOKENS
+        return to_border if to_border > self.hold_back_tokens else to_border + CHUNK_TOKENS
 
     @property
     def first_tokens(self) -> int:
@@ -65,4 +65,4 @@ class Demand:
     @property
     def first_piece(self) -> float:
         """Seconds of sound of the first piece."""
-        return (self.first_hop_tokens - HELD_BACK_TOKENS) / TOKENS_PER_SECOND
+        return (self.first_hop_tokens - self.hold_back_tokens) / TOKENS_PER_SECOND

@@ -32,4 +32,5 @@ COSYVOICE2 = Generation(
     mel_highest_hertz=8000.0,
     flow_network="conformer-unet",
     vocoder_network="hift",
+    hold_back_frames=20,
 )

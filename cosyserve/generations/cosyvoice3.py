@@ -30,4 +30,6 @@ COSYVOICE3 = Generation(
     mel_highest_hertz=12_000.0,
     flow_network="dit",
     vocoder_network="causal-hift",
+    # And three samples.
+    hold_back_frames=4,
 )

@@ -8,6 +8,8 @@ another.
 
 from dataclasses import dataclass
 
+from cosyserve.spec import MEL_FRAMES_PER_TOKEN
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechVocabulary:
@@ -97,3 +99,12 @@ class Generation:
     """Name of the network that makes mel of tokens; token2wav has a loader for each."""
     vocoder_network: str
     """Name of the network that makes samples of mel; token2wav has a loader for each."""
+    hold_back_frames: int
+    """Mel frames at the end of what has arrived whose samples the vocoder holds back until more
+    follow; a few samples may be added to them.
+    """
+
+    @property
+    def hold_back_tokens(self) -> int:
+        """The longest first hop, in tokens, that gives no sound."""
+        return -(-self.hold_back_frames // MEL_FRAMES_PER_TOKEN)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.spec import CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
 from recipes.demo_voice.speaker.train import read_vectors
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
@@ -125,7 +126,7 @@ def _voice(corpus: Corpus, name: str) -> dict[str, Tensor]:
     }
     lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
     print(f"voice {name}: {len(own)} utterances; prompt of {length} tokens: {chosen.text}")
-    return cut_entry(prompt | lengths | {"llm_embedding": mean[None], "flow_embedding": mean[None]})
+    return cut_entry(prompt | lengths | {"llm_embedding": mean[None], "flow_embedding": mean[None]}, COSYVOICE2)
 
 
 def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utterance, int]:

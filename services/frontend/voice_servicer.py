@@ -14,6 +14,8 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition, InvalidRequest
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
@@ -40,7 +42,7 @@ class VoiceMethods:
     """The methods of FrontendService for voices, recordings and instructions.
 
     reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. scheduler:
-    runs the text work. system: of the model; None: it needs none.
+    runs the text work. system: of the model; None: one of CosyVoice2.
     """
 
     def __init__(
@@ -59,15 +61,14 @@ class VoiceMethods:
         self._scheduler = scheduler
         self._system = system
         self._system_ids = () if system is None else system.ids
+        self._generation = COSYVOICE2 if system is None else system.generation
 
     async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
         voice = await self._library.voice(request.id, _tenant(request))
         return pb.GetVoiceResponse(voice=_voice_message(voice), system_text_ids=self._system_ids)
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
-        return pb.DescribeVoiceResponse(
-            voice=_details_message(await self._library.details(request.id, _tenant(request)))
-        )
+        return pb.DescribeVoiceResponse(voice=self._details(await self._library.details(request.id, _tenant(request))))
 
     async def ListVoices(
         self, request: pb.FrontendServiceListVoicesRequest, context: Context
@@ -77,6 +78,9 @@ class VoiceMethods:
         lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token), _tenant(request))
         token = base64.urlsafe_b64encode(last.encode()).decode()
         return pb.FrontendServiceListVoicesResponse(voices=map(_summary_message, lines), next_page_token=token)
+
+    def _details(self, details: Details) -> voice_pb2.VoiceDetails:
+        return _details_message(details, self._generation)
 
     async def CreateVoice(
         self, request: pb.FrontendServiceCreateVoiceRequest, context: Context
@@ -94,7 +98,7 @@ class VoiceMethods:
                 voice = await self._reader.voice(draft.id, draft.recording)
                 telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), _traced(draft.recording, voice)))
                 details = await self._library.add(draft.stored(voice), draft.labels, request.owner)
-        return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
+        return pb.FrontendServiceCreateVoiceResponse(voice=self._details(details))
 
     async def UpdateVoice(
         self, request: pb.FrontendServiceUpdateVoiceRequest, context: Context
@@ -102,7 +106,7 @@ class VoiceMethods:
         labels, fields = _labels(request.metadata), tuple(request.update_mask.paths)
         Labels().changed(labels, fields)
         return pb.FrontendServiceUpdateVoiceResponse(
-            voice=_details_message(await self._library.relabel(request.id, labels, fields, _tenant(request)))
+            voice=self._details(await self._library.relabel(request.id, labels, fields, _tenant(request)))
         )
 
     async def DeleteVoice(
@@ -222,7 +226,7 @@ def _summary_message(summary: VoiceSummary) -> voice_pb2.VoiceSummary:
     return message
 
 
-def _details_message(details: Details) -> voice_pb2.VoiceDetails:
+def _details_message(details: Details, generation: Generation) -> voice_pb2.VoiceDetails:
     message = voice_pb2.VoiceDetails(
         summary=_summary_message(details.summary),
         description=details.summary.labels.description,
@@ -230,6 +234,7 @@ def _details_message(details: Details) -> voice_pb2.VoiceDetails:
         provenance=details.provenance,
     )
     if prompt_tokens := details.voice.decoder_tokens:
-        message.tokens_before_sound = tokens_before_sound(prompt_tokens)
-        message.tokens_before_sound_if_cut = tokens_before_sound(prompt_tokens - cut_of(prompt_tokens))
+        cut = cut_of(prompt_tokens, generation)
+        message.tokens_before_sound = tokens_before_sound(prompt_tokens, generation)
+        message.tokens_before_sound_if_cut = tokens_before_sound(prompt_tokens - cut, generation)
     return message

@@ -11,6 +11,10 @@ from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Candidate, LoadedEngine, ResumeFrom, first_working
 from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import SettingsError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
 from services.token2wav.inputs.chunking import check_first_hop
 
@@ -102,7 +106,8 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
     Raises SettingsError for an invalid combination of settings, ModelError for a model that cannot
     be used.
     """
-    check_first_hop(settings.first_hop_tokens)
+    if settings.first_hop_tokens:
+        check_first_hop(settings.first_hop_tokens, _generation(settings).hold_back_tokens)
     backend = _load(name, settings)
     if settings.first_hop_tokens:
         # The prompt's cut decides the samples, so only a replica with the same cut may continue a
@@ -110,6 +115,15 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
         precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
         backend = replace(backend, identity=replace(backend.identity, precision=precision))
     return backend
+
+
+def _generation(settings: EngineSettings) -> Generation:
+    """Of the model directory; CosyVoice2 where there is none, which the loaders of all engines but
+    the fake refuse. Raises ModelError as `generation_of`.
+    """
+    if settings.model is None or not settings.model.is_dir():
+        return COSYVOICE2
+    return generation_of(ModelDirectory(settings.model))
 
 
 def _load(name: str, settings: EngineSettings) -> Backend:
@@ -122,7 +136,8 @@ def _load(name: str, settings: EngineSettings) -> Backend:
             raise SettingsError(f"fake_fault {settings.fake_fault!r} is not known; there are {', '.join(FAKE_FAULTS)}")
         if not 0 <= settings.fake_fault_share <= 1:
             raise SettingsError(f"fake_fault_share is {settings.fake_fault_share:g}; 0 to 1 is allowed")
-        return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share)
+        held_back = _generation(settings).hold_back_tokens
+        return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share, held_back)
     if settings.model is None:
         raise SettingsError(f"backend {name} needs a model directory, and none is set")
     if name == "onnxruntime":

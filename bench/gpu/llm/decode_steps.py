@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from bench.generations.random_weights import llm_tensors
 from bench.gpu.timing import timed
-from bench.real_size import PUBLISHED_LLM, llm_tensors
+from bench.real_size import PUBLISHED_LLM
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.layout import Stretch

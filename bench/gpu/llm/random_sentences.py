@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bench.real_size import PUBLISHED_LLM, llm_tensors
+from bench.generations.random_weights import llm_tensors
+from bench.real_size import PUBLISHED_LLM
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits

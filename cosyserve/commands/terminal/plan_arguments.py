@@ -9,11 +9,13 @@ from cosyserve.capacity.plan import PLACEMENTS, Choices, Plan, plan
 from cosyserve.capacity.profile import EngineProfile
 from cosyserve.capacity.report_file import default_profile, read_profile
 from cosyserve.commands.terminal.arguments import number, whole
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.reading import GENERATIONS
 
 MOST_STREAMS = 10_000_000
 OPTIONS = (
-    "streams", "slo_ms", "report", "sentence_seconds", "prompt_tokens", "placement", "headroom", "spare", "gpu_price",
-    "cpu_price",
+    "streams", "slo_ms", "report", "sentence_seconds", "prompt_tokens", "generation", "placement", "headroom", "spare",
+    "gpu_price", "cpu_price",
 )  # fmt: skip
 """What `add_plan` adds, as attributes."""
 _MILLISECONDS = number("number of milliseconds from 1 to 60000", lambda value: 1 <= value <= 60_000)
@@ -51,6 +53,12 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         help="of the voice, 25 for a second of its recording (default: %(default)s)",
     )
     parser.add_argument(
+        "--generation",
+        choices=[each.name for each in GENERATIONS],
+        default=COSYVOICE2.name,
+        help="of the model: how much sound its vocoder holds back (default: %(default)s)",
+    )
+    parser.add_argument(
         "--placement",
         choices=PLACEMENTS,
         help="shared: a GPU serves an LLM and a token2wav; separate: each has its own (default: what takes fewer GPUs)",
@@ -76,11 +84,13 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 def planned(arguments: argparse.Namespace) -> tuple[EngineProfile, Plan]:
     """Raises SettingsError for a report that cannot be used, and for what no pods can hold."""
     profile = read_profile(arguments.report) if arguments.report else default_profile()
+    generation = next(each for each in GENERATIONS if each.name == arguments.generation)
     demand = Demand(
         streams=arguments.streams,
         slo=arguments.slo_ms / 1000,
         sentence=arguments.sentence_seconds,
         prompt_tokens=arguments.prompt_tokens,
+        hold_back_tokens=generation.hold_back_tokens,
     )
     choices = Choices(
         headroom=arguments.headroom,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from cosyserve.errors import InvalidRequest, Overloaded
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_checks import check_recording, require_plausible
@@ -87,7 +88,7 @@ class Draft:
 
 class RecordingReader:
     """Reads at most `most_at_once` recordings concurrently, for any purpose; the networks run on
-    one at a time in `worker`. system: of the model; None: it needs none.
+    one at a time in `worker`. system: of the model; None: one of CosyVoice2.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class RecordingReader:
         system: SystemPart | None = None,
     ) -> None:
         self._system = system
+        self._generation = COSYVOICE2 if system is None else system.generation
         self._networks = networks
         self._analyzer = analyzer
         self._worker = worker
@@ -145,7 +147,9 @@ class RecordingReader:
         speech = trim_silence(sound)
         ids = self._transcript_ids(recording, len(speech.samples) / speech.rate)
         voice = self._networks.read(voice_id, torch.from_numpy(speech.samples), speech.rate, ids)
-        return voice.cut(cut_of(voice.decoder_tokens)) if recording.cut_prompt else voice
+        if not recording.cut_prompt:
+            return voice
+        return voice.cut(cut_of(voice.decoder_tokens, self._generation))
 
     def _transcript_ids(self, recording: PromptRecording, seconds: float) -> list[int]:
         if not recording.transcript:

@@ -101,15 +101,15 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
     return prompt | _lengths(prompt) | {"llm_embedding": vector, "flow_embedding": vector}
 
 
-def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+def cut_entry(entry: Mapping[str, Any], generation: Generation) -> dict[str, Any]:
     """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound
     (`services.frontend.voices.voice`); unchanged when its prompt is already cut, short or
-    missing. Raises ValueError naming an invalid field.
+    missing. generation: of the model that speaks it. Raises ValueError naming an invalid field.
     """
     if "flow_prompt_speech_token" not in entry:
         return dict(entry)
     tokens, mel = _prompt(entry, "flow_prompt_speech_token")
-    cut = cut_of(len(tokens))
+    cut = cut_of(len(tokens), generation)
     changed = {
         "flow_prompt_speech_token": torch.tensor([tokens[cut:]], dtype=torch.int32),
         _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut :].clone()[None],

@@ -71,8 +71,8 @@ class EngineSettings:
     gpu_vocoder: str = "windowed"
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
     first_hop_tokens: int = 0
-    """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (see
-    `inputs.chunking`); 0 leaves prompts unchanged.
+    """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (3 to
+    25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged.
     """
     engines: Path | None = None
     """Directory of the engine cache. None: the default of `cosyserve.engines.engine_cache`."""

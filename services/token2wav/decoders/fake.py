@@ -30,8 +30,10 @@ from services.token2wav.decoders.interface import Decoded, SingleStreamDecoder, 
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 
-HOLD_BACK_SAMPLES = 8 * SAMPLES_PER_TOKEN
-"""Samples that a step holds back unless it is the last one, about as many as the real vocoder."""
+MOST_HELD_BACK_TOKENS = 8
+"""Tokens whose samples a step holds back unless it is the last one, where the vocoder of the model
+holds back as many or more.
+"""
 
 
 @dataclass(eq=False)
@@ -65,14 +67,21 @@ class FakeState:
 
 class FakeDecoder(SingleStreamDecoder):
     """token_seconds: simulated seconds per token, interrupted when the stream is cancelled. fault,
-    share: see `EngineSettings`.
+    share: see `EngineSettings`. hold_back_tokens: of the model's generation.
     """
 
     token_bytes = 1024
     takes_fewer_steps = True
 
-    def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:
+    def __init__(
+        self,
+        token_seconds: float = 0.0,
+        fault: str = "",
+        share: float = 1.0,
+        hold_back_tokens: int = MOST_HELD_BACK_TOKENS,
+    ) -> None:
         self.steps = 0
+        self._held_back = SAMPLES_PER_TOKEN * min(hold_back_tokens, MOST_HELD_BACK_TOKENS)
         self._token_seconds, self._fault, self._share = token_seconds, fault, share
 
     def start(self, sentence: Sentence) -> FakeState:
@@ -97,7 +106,7 @@ class FakeDecoder(SingleStreamDecoder):
         prompt = len(state.sentence.voice.tokens)
         spoken, before = max(step_input.until - prompt, 0), max(state.position - prompt, 0)
         state.position = step_input.until
-        end = _length(spoken, state.sentence.speed) - (0 if step_input.final else HOLD_BACK_SAMPLES)
+        end = _length(spoken, state.sentence.speed) - (0 if step_input.final else self._held_back)
         samples = self._with_fault(
             tone(step_input.tokens, state.sentence, state.samples, max(end, state.samples)), state
         )
@@ -138,7 +147,9 @@ def _length(tokens: int, speed: float) -> int:
     return int(tokens * MEL_FRAMES_PER_TOKEN / speed) * SAMPLES_PER_MEL_FRAME
 
 
-def load_fake(token_seconds: float, fault: str = "", share: float = 1.0) -> Backend:
+def load_fake(
+    token_seconds: float, fault: str = "", share: float = 1.0, hold_back_tokens: int = MOST_HELD_BACK_TOKENS
+) -> Backend:
     """The fake decoder for all profiles; its steps are counted as Euler steps."""
-    decoder = FakeDecoder(token_seconds, fault, share)
+    decoder = FakeDecoder(token_seconds, fault, share, hold_back_tokens)
     return Backend(Identity("tones", "fake", "float32", "cpu"), dict.fromkeys(Profile, decoder), lambda: decoder.steps)

@@ -6,11 +6,11 @@ many exist; it never changes the samples. Source: compatibility specification se
 
 Trimming the start of the prompt moves the grid, so that its first border follows soon after the
 prompt: earlier first audio without approximation. Blocks are counted from the first prompt token,
-so the first hop is 25 - P mod 25 tokens long. It gives audio only if it is longer than the ten
-tokens that the vocoder holds back (docs/streaming.md). Up to 24 tokens at the start of the prompt,
-less than a second, determine that by chance. The flow does not see the trimmed tokens, and every
-later frame starts from different noise. The samples are therefore those of a voice that was
-recorded with the shorter prompt: different, but neither better nor worse.
+so the first hop is 25 - P mod 25 tokens long. It gives audio only if it is longer than what the
+vocoder holds back, ten tokens of CosyVoice2 and two of CosyVoice3 (docs/streaming.md). Up to 24
+tokens at the start of the prompt, less than a second, determine that by chance. The flow does not
+see the trimmed tokens, and every later frame starts from different noise. The samples are therefore
+those of a voice that was recorded with the shorter prompt: different, but neither better nor worse.
 """
 
 from dataclasses import dataclass
@@ -121,16 +121,18 @@ def _lengths(growth: Growth, longest: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-SHORTEST, LONGEST = 11, CHUNK_TOKENS
 LEAST_PROMPT = 2 * CHUNK_TOKENS
 """Minimum number of prompt tokens that remain: two seconds of the voice."""
 
 
-def check_first_hop(tokens: int) -> None:
-    """Raise SettingsError unless `tokens` is 0 (prompts stay unchanged) or 11 to 25."""
-    if tokens and not SHORTEST <= tokens <= LONGEST:
+def check_first_hop(tokens: int, hold_back_tokens: int) -> None:
+    """Raise SettingsError unless `tokens` is 0 (prompts stay unchanged) or gives sound within one
+    block: above what the vocoder holds back, and at most 25.
+    """
+    shortest = hold_back_tokens + 1
+    if tokens and not shortest <= tokens <= CHUNK_TOKENS:
         raise SettingsError(
-            f"first_hop_tokens is {tokens}; 0 leaves prompts as they are, else {SHORTEST} to {LONGEST} is allowed"
+            f"first_hop_tokens is {tokens}; 0 leaves prompts as they are, else {shortest} to {CHUNK_TOKENS} is allowed"
         )
 
 

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import SettingsError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.generations.generation import Generation
 from services.token2wav.inputs.chunking import LEAST_PROMPT, Hop, check_first_hop, next_border, schedule, trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Voice
 from tests.unit.token2wav.speaking import TINY
@@ -110,7 +113,15 @@ def test_a_short_prompt_and_no_wish_leave_it_as_it_is() -> None:
         assert trim_prompt(whole, wish) is whole
 
 
-@pytest.mark.parametrize("tokens", [1, 10, 26, -1])
-def test_hops_that_give_no_sound_or_no_block_are_refused(tokens: int) -> None:
-    with pytest.raises(SettingsError, match="11 to 25"):
-        check_first_hop(tokens)
+@pytest.mark.parametrize(
+    ("generation", "allowed", "refused"),
+    [(COSYVOICE2, (0, 11, 25), (1, 10, 26, -1)), (COSYVOICE3, (0, 3, 11, 25), (1, 2, 26, -1))],
+)
+def test_hops_that_give_no_sound_or_no_block_are_refused(
+    generation: Generation, allowed: tuple[int, ...], refused: tuple[int, ...]
+) -> None:
+    for tokens in allowed:
+        check_first_hop(tokens, generation.hold_back_tokens)
+    for tokens in refused:
+        with pytest.raises(SettingsError, match=f"is {tokens}; .* else {allowed[1]} to 25 is allowed"):
+            check_first_hop(tokens, generation.hold_back_tokens)

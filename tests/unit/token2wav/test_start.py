@@ -17,7 +17,7 @@ from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
-from tests.stacks.up_process import ROOT, run_service
+from tests.stacks.up_process import ROOT, TINY3, run_service
 from tests.unit.token2wav.speaking import TINY, torch_backend
 
 
@@ -109,6 +109,14 @@ def test_the_fake_needs_no_tensor_library() -> None:
 def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: str, there_are: str) -> None:
     with pytest.raises(SettingsError, match=f"{choice} 'fast' is not known; there are {there_are}"):
         load_backend("torch", replace(EngineSettings(model=Path("models/demo")), **{choice: "fast"}))
+
+
+@pytest.mark.parametrize(("model", "shortest"), [(TINY, 11), (TINY3, 3)])
+def test_the_shortest_first_hop_is_the_generations(model: Path, shortest: int) -> None:
+    settings = EngineSettings(model=model, first_hop_tokens=shortest)
+    assert f"first hop of {shortest} tokens" in load_backend("torch", settings).identity.precision
+    with pytest.raises(SettingsError, match=f"first_hop_tokens is {shortest - 1}; .* else {shortest} to 25 is allowed"):
+        load_backend("torch", replace(settings, first_hop_tokens=shortest - 1))
 
 
 def test_the_paged_engine_names_all_that_rounds() -> None:

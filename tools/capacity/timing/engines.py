@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cosyserve.errors import CosyserveError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Sentence, Voice
 from tools.capacity.timing.clock import VirtualClock
 
-HELD_BACK = 10
-"""Tokens that the vocoder keeps back."""
+HELD_BACK = COSYVOICE2.hold_back_tokens
+"""Tokens that the vocoder keeps back: CosyVoice2's, as all times here are."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from cosyserve.capacity.helm_values import as_yaml, values
 from cosyserve.capacity.plan import PLACEMENTS, SEPARATE, SHARED, STAGES, Choices, Impossible, plan
 from cosyserve.capacity.report_file import default_profile
 from cosyserve.capacity.tables import as_dict, as_text
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 
 PROFILE = default_profile()
 MANY = Demand(streams=1000, slo=0.25)
@@ -26,6 +27,12 @@ MANY = Demand(streams=1000, slo=0.25)
 def test_the_first_piece_ends_at_the_next_border_that_gives_sound(prompt_tokens: int, first_hop: int) -> None:
     """docs/gpu-token2wav.md: 87 prompt tokens need 13, 90 need 35."""
     assert Demand(streams=1, slo=1, prompt_tokens=prompt_tokens).first_hop_tokens == first_hop
+
+
+@pytest.mark.parametrize(("prompt_tokens", "first_hop"), [(87, 13), (90, 10), (97, 3), (98, 27)])
+def test_cosyvoice3_holds_back_less(prompt_tokens: int, first_hop: int) -> None:
+    demand = Demand(streams=1, slo=1, prompt_tokens=prompt_tokens, hold_back_tokens=COSYVOICE3.hold_back_tokens)
+    assert (demand.first_hop_tokens, demand.first_piece) == (first_hop, (first_hop - 2) / 25)
 
 
 def test_the_llm_of_a_gpu_is_used_by_prompts_and_tokens() -> None:

@@ -5,6 +5,7 @@ of CosyVoice3 begin with.
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ import torch
 from cosyserve.errors import FailedPrecondition, ModelError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.generations.generation import Generation
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.prompts import recording_reader
 from services.frontend.prompts.instruction import instruction_ids
 from services.frontend.prompts.prompt_reader import voice_model
+from services.frontend.recordings.sound import Sound
 from services.frontend.speaker_transfer import export_file, import_file
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import read_file, voice_of
@@ -137,3 +141,18 @@ def test_a_voice_is_exported_with_its_generation(tmp_path: Path) -> None:
     assert import_file(target, ModelDirectory(TINY3), file, []) == ["anna"]
     with pytest.raises(ModelError, match="voice 'anna': it was made with a model of cosyvoice3"):
         import_file(VoiceStore(open_blobs(str(tmp_path / "old"), "model")), ModelDirectory(TINY), file, [])
+
+
+@pytest.mark.parametrize("generation", [COSYVOICE2, COSYVOICE3], ids=lambda each: each.name)
+def test_a_recording_is_cut_for_the_first_hop_of_its_generation(
+    generation: Generation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Voice("v", (), tuple(range(80)), bytes(4 * 80 * 160), bytes(4 * 192))
+    for step in ("check_recording", "trim_silence"):
+        monkeypatch.setattr(recording_reader, step, lambda sound, *_: sound)
+    system = SystemPart(generation, models.tokenizer(models.TINY3))
+    reader = recording_reader.RecordingReader(Mock(read=Mock(return_value=read)), Mock(), Mock(), 1, system)
+    sound = Sound(np.zeros(24_000, np.float32), 24_000)
+    for cut, left in ((False, 80), (True, {"cosyvoice2": 80, "cosyvoice3": 63}[generation.name])):
+        recording = recording_reader.PromptRecording(b"", cut_prompt=cut)
+        assert reader.analyse("v", recording, sound).decoder_tokens == left

@@ -13,13 +13,16 @@ import pytest
 import torch
 
 from cosyserve.errors import InvalidRequest, ModelError, NotFound
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.generations.generation import Generation
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
-from services.frontend.voices.voice import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, Voice, cut_of, tokens_before_sound
-from tests.stacks.up_process import DEMO, TINY
+from services.frontend.voices.voice import LEAST_PROMPT_TOKENS, Voice, cut_of, first_hop_tokens, tokens_before_sound
+from tests.stacks.up_process import DEMO, TINY, TINY3
 from tools.model import cut_prompts
 
 TOKENIZER = TextTokenizer(ModelDirectory(TINY))
@@ -183,23 +186,30 @@ def prompted(tokens: int) -> Voice:
     return Voice("v", (1, 2), tuple(range(tokens)), mel.tobytes(), np.ones(192, "<f4").tobytes())
 
 
+@pytest.mark.parametrize(("generation", "first_hop"), [(COSYVOICE2, 20), (COSYVOICE3, 12)])
 @pytest.mark.parametrize("tokens", range(LEAST_PROMPT_TOKENS + 24, 200, 7))
-def test_a_cut_prompt_ends_one_first_hop_before_a_border(tokens: int) -> None:
-    left = tokens - cut_of(tokens)
-    assert 0 <= cut_of(tokens) <= 24
-    assert (left + FIRST_HOP_TOKENS) % 25 == 0
-    assert (tokens_before_sound(left), cut_of(left)) == (FIRST_HOP_TOKENS + 3, 0)
+def test_a_cut_prompt_ends_one_first_hop_before_a_border(tokens: int, generation: Generation, first_hop: int) -> None:
+    assert first_hop_tokens(generation) == first_hop
+    left = tokens - cut_of(tokens, generation)
+    assert tokens - 24 <= left <= tokens
+    assert (left + first_hop) % 25 == 0
+    assert (tokens_before_sound(left, generation), cut_of(left, generation)) == (first_hop + 3, 0)
 
 
 def test_two_seconds_stay() -> None:
-    assert [cut_of(tokens) for tokens in (0, 1, 49, 50, 54, 56, 74)] == [0, 0, 0, 0, 0, 1, 19]
+    assert [cut_of(tokens, COSYVOICE2) for tokens in (0, 1, 49, 50, 54, 56, 74)] == [0, 0, 0, 0, 0, 1, 19]
 
 
 @pytest.mark.parametrize(
     ("decoder", "wanted"), [(50, 28), (57, 21), (59, 19), (60, 43), (61, 42), (64, 39), (65, 38), (74, 29)]
 )
 def test_a_first_hop_that_cannot_be_heard_costs_a_second_one(decoder: int, wanted: int) -> None:
-    assert tokens_before_sound(decoder) == wanted
+    assert tokens_before_sound(decoder, COSYVOICE2) == wanted
+
+
+@pytest.mark.parametrize(("decoder", "wanted"), [(50, 28), (60, 18), (67, 11), (68, 35), (74, 29)])
+def test_of_cosyvoice3_a_shorter_one_is_heard(decoder: int, wanted: int) -> None:
+    assert tokens_before_sound(decoder, COSYVOICE3) == wanted
 
 
 def test_the_decoder_is_shown_the_end_and_the_rest_stays() -> None:
@@ -223,7 +233,7 @@ def test_a_mel_of_other_tokens_is_refused(size: int) -> None:
 
 def test_the_published_layout_holds_a_cut_voice() -> None:
     cut, tokenizer = prompted(61).cut(6), MagicMock(__len__=Mock(return_value=10))
-    for entry in (entry_of(cut), cut_entry(entry_of(prompted(61))), cut_entry(entry_of(cut))):
+    for entry in (entry_of(cut), cut_entry(entry_of(prompted(61)), COSYVOICE2), cut_entry(entry_of(cut), COSYVOICE2)):
         assert voice_of("v", entry, tokenizer) == cut
     tokenizer.encode.assert_not_called()
 
@@ -242,8 +252,18 @@ def test_a_file_is_cut_and_says_what_it_gains(tmp_path: Path, capsys: pytest.Cap
     assert list(result["b"]) == ["embedding"]
 
 
+def test_a_file_of_cosyvoice3_is_cut_for_its_own_hop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(TINY3 / "cosyvoice3.yaml", tmp_path)
+    torch.save({"a": entry_of(prompted(74))}, tmp_path / "spk2info.pt")
+    assert cut_prompts.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "a: 15 speech tokens before the first audible sample instead of 29\n"
+    shutil.copy(DEMO / "cosyvoice2.yaml", tmp_path)
+    assert cut_prompts.main([str(tmp_path)]) == 1
+    assert "holds one generation" in capsys.readouterr().err
+
+
 def test_the_bundled_voices_are_cut() -> None:
     directory = ModelDirectory(DEMO)
     for each in read_voices(directory, read_tokenizer(directory)):
-        assert tokens_before_sound(each.decoder_tokens) == FIRST_HOP_TOKENS + 3
-        assert cut_of(each.decoder_tokens) == 0
+        assert tokens_before_sound(each.decoder_tokens, COSYVOICE2) == first_hop_tokens(COSYVOICE2) + 3
+        assert cut_of(each.decoder_tokens, COSYVOICE2) == 0

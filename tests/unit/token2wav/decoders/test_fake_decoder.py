@@ -1,13 +1,16 @@
 """The fake decoder obeys the laws of the real one."""
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.loading import load_backend
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.token2wav.speaking import batching, speak, tokens, voice
 
 
@@ -40,3 +43,14 @@ async def test_tokens_seed_and_sentence_are_heard() -> None:
         }
         assert len(made) == 4
         assert all(np.abs(np.frombuffer(audio, "<i2")).max() > 2000 for audio in made)
+
+
+@pytest.mark.parametrize(("model", "silent"), [(None, 8), (Path("nowhere"), 8), (TINY, 8), (TINY3, 2)])
+def test_it_holds_back_what_the_model_does_and_eight_tokens_at_most(model: Path | None, silent: int) -> None:
+    decoder = load_backend("fake", EngineSettings(model=model)).decoders[Profile.CONTINUOUS]
+    for count in (silent, silent + 1):
+        state = decoder.start(Sentence(voice(0)))
+        step = StepInput(state=state, tokens=np.array(tokens(count), np.int64), until=count, final=False)
+        (decoded,) = decoder.step([step])
+        assert decoded is not None
+        assert len(decoded.samples) == 960 * (count - silent)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.causal.convolutions import History
 from services.token2wav.vocoder.causal.receptive_field import (
@@ -88,6 +89,7 @@ def test_measured_through_f0(vocoder: CausalVocoder, config: CausalVocoderConfig
 
 def test_the_hold_back_is_what_is_not_determined(vocoder: CausalVocoder, config: CausalVocoderConfig) -> None:
     assert determined_lag(config) == 480 * vocoder.hold_back_frames + vocoder.filter.late == 480 * 4 + 3
+    assert vocoder.hold_back_frames == COSYVOICE3.hold_back_frames
 
 
 def test_the_context_of_windows_that_carry_nothing(config: CausalVocoderConfig) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cosyserve.errors import InternalFault
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.receptive_field import context
@@ -139,6 +140,7 @@ def test_the_hold_back_covers_mel_source_and_f0(vocoder: HiftVocoder, config: Vo
     field = context(config)
     last_sample = 479 + field.source_after
     assert vocoder.hold_back_frames == (last_sample + 240) // 480 + F0Predictor.reach == 20
+    assert vocoder.hold_back_frames == COSYVOICE2.hold_back_frames
     assert vocoder.hold_back_frames > field.mel_after
 
 
