@@ -27,7 +27,7 @@ from tools.verify import llm as verify_llm
 from tools.verify.__main__ import main
 from tools.verify.report import Report, Row
 
-TINY = Path(__file__).parent / "tiny"
+TINY, TINY3 = Path(__file__).parent / "tiny", Path(__file__).parent / "tiny3"
 
 
 def verify(directory: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:
@@ -56,12 +56,13 @@ def rewritten(path: Path) -> Iterator[dict[str, np.ndarray]]:
     np.savez(path, **arrays)
 
 
-def test_every_array_of_the_reference_bundle_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(TINY), "--json"]) == 0
+@pytest.mark.parametrize(("bundle", "rows"), [(TINY, 150), (TINY3, 480)], ids=["tiny", "tiny3"])
+def test_every_array_of_a_reference_bundle_passes(bundle: Path, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(bundle), "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
     assert stages.keys() >= {"text", "features", "llm", "flow", "vocoder", "token2wav"}
     verdicts = [row["verdict"] for rows in stages.values() for row in rows]
-    assert verdicts == ["ok"] * max(150, len(verdicts))
+    assert verdicts == ["ok"] * max(rows, len(verdicts))
 
 
 def test_a_perturbed_weight_fails_and_names_what_it_reaches(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def _compare(directory: Path, arrays: Recording) -> None:
                 f"bistream_tokens_{case} {MAIN_PHASE}", equal, partial(bundle.main_phase, case), beginning=True
             )
     if has_system:
-        arrays.use("end_of_prompt_id")
+        arrays.compare("end_of_prompt_id", equal, lambda: np.array(bundle.end_of_prompt))
     # How far from a tie the recorded sequences are, which is what makes asking for equality fair.
     arrays.use("greedy_min_top2_gap")
 
@@ -103,7 +103,12 @@ class _Bundle:
     @property
     def has_system(self) -> bool:
         """Whether a sentence of this generation has to have a system part."""
-        return self._config.end_of_prompt is not None
+        return self.end_of_prompt is not None
+
+    @property
+    def end_of_prompt(self) -> int | None:
+        """Id of the mark that ends the system part."""
+        return self._config.end_of_prompt
 
     def ids(self, name: str) -> tuple[int, ...]:
         return tuple(int(value) for value in self._arrays[name].reshape(-1))

@@ -125,8 +125,8 @@ def compare_file(directory: Path, file: str, report: Report, check: Callable[[Re
 
 
 _INPUTS = {
-    "llm": r"(prompt_)?text_ids|prompt_speech_ids|forced_speech_ids|greedy_min_top2_gap|nucleus_sharp_scale"
-    r"|bistream_(text_ids|prompt_speech_ids|limit)",
+    "llm": r"(prompt_|system_)?text_ids|text_with_system_ids|prompt_speech_ids|forced_speech_ids|greedy_min_top2_gap"
+    r"|nucleus_sharp_scale|bistream_(text_ids|prompt_speech_ids|limit)",
     "flow_encoder": r"prompt_token|token|spk_embedding",
     "estimator": r"x|mask|mu|t|spks|cond|mask_partial",
     "flow_mel": r"prompt_token|token|prompt_feat|spk_embedding|n_calls"
