@@ -21,7 +21,7 @@ from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "Hi."
-ARRIVING = "Oh. You?"
+ARRIVING = "Oh. U?"
 WHOLE = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
 OFTEN_SILENT = SilentTokens(ids=frozenset(range(3000)), longest_run=1)
 """So many that runs of them are in every sentence of random weights."""
