@@ -68,6 +68,17 @@ class SilentTokens:
     """So many tokens of a run are spoken; the rest of it is left out."""
 
 
+@dataclass(frozen=True)
+class WeightMark:
+    """What a file of weights of this generation has and one of another generation has not."""
+
+    file: str
+    tensor: str
+    """How the tensor's name begins."""
+    taps: int | None = None
+    """Length of its kernel, where the other generation has the name too."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """One generation of the model; every field is a fact of its published checkpoints."""
@@ -96,3 +107,5 @@ class Generation:
     """Name of the network that makes mel of tokens; token2wav has a loader for each."""
     vocoder_network: str
     """Name of the network that makes samples of mel; token2wav has a loader for each."""
+    weight_marks: tuple[WeightMark, ...]
+    """By which weights of token2wav in the wrong directory are recognised."""

@@ -46,7 +46,9 @@ def test_a_yaml_with_a_part_of_the_other_generation(service: str, model: Path) -
 )
 def test_weights_of_the_other_generation(service: str, weights: str, model: Path) -> None:
     shutil.copy(TINY / weights, model)
-    assert refused(service, model).startswith(f"{model}/{weights}: ")
+    message = refused(service, model)
+    assert message.startswith(f"{model}/{weights}: its ")
+    assert "those of CosyVoice2; the directory's yaml is of CosyVoice3" in message
 
 
 def test_a_file_of_voices_of_the_other_generation(model: Path) -> None:
