@@ -1,6 +1,6 @@
 """CosyVoice2-0.5B (compatibility specification of CosyVoice2, sections 1 to 3)."""
 
-from cosyserve.generations.generation import Generation, SpeechVocabulary, TextPrompt
+from cosyserve.generations.generation import Generation, SpeechVocabulary, TextPrompt, WeightMark
 
 SOUND_MARKS = (
     "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]",
@@ -33,4 +33,5 @@ COSYVOICE2 = Generation(
     flow_network="conformer-unet",
     vocoder_network="hift",
     hold_back_frames=20,
+    weight_marks=(WeightMark("flow.pt", "encoder_proj."), WeightMark("hift.pt", "conv_pre.", taps=7)),
 )

@@ -1,7 +1,7 @@
 """Fun-CosyVoice3-0.5B (compatibility specification of CosyVoice3, sections 1 to 3)."""
 
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
-from cosyserve.generations.generation import Generation, SilentTokens, SpeechVocabulary, TextPrompt
+from cosyserve.generations.generation import Generation, SilentTokens, SpeechVocabulary, TextPrompt, WeightMark
 from cosyserve.generations.pronunciation_marks import PHONEMES, PINYIN
 
 COSYVOICE3 = Generation(
@@ -32,4 +32,5 @@ COSYVOICE3 = Generation(
     vocoder_network="causal-hift",
     # And three samples.
     hold_back_frames=4,
+    weight_marks=(WeightMark("flow.pt", "pre_lookahead_layer."), WeightMark("hift.pt", "conv_pre.", taps=5)),
 )

@@ -71,6 +71,17 @@ class SilentTokens:
     """So many tokens of a run are spoken; the rest of it is left out."""
 
 
+@dataclass(frozen=True)
+class WeightMark:
+    """What a file of weights of this generation has and one of another generation has not."""
+
+    file: str
+    tensor: str
+    """How the tensor's name begins."""
+    taps: int | None = None
+    """Length of its kernel, where the other generation has the name too."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """One generation of the model; every field is a fact of its published checkpoints."""
@@ -103,6 +114,8 @@ class Generation:
     """Mel frames at the end of what has arrived whose samples the vocoder holds back until more
     follow; a few samples may be added to them.
     """
+    weight_marks: tuple[WeightMark, ...]
+    """By which weights of token2wav in the wrong directory are recognised."""
 
     @property
     def hold_back_tokens(self) -> int:

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.client import AsyncClient
+from cosyserve.generations.generation import SilentTokens
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.rpc.server import running
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
@@ -34,11 +37,16 @@ class WholeStack:
 
 
 @contextlib.asynccontextmanager
-async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterator[WholeStack]:
-    """All services on `model`, SERVING when the block begins."""
+async def whole_stack(
+    model: Path, *, silent: SilentTokens | None = None, **orchestrator_settings: Any
+) -> AsyncIterator[WholeStack]:
+    """All services on `model`, SERVING when the block begins. silent: tokens of which long runs are
+    not spoken; None: those of the model's generation.
+    """
+    silent = silent or generation_of(ModelDirectory(model)).silent
     llm = TorchBackend.load(LlmSettings(listen=HERE, model=model, backend="torch"))
     token2wav = load_backend("torch", EngineSettings(model=model))
-    async with _around(model, llm, token2wav, orchestrator_settings) as running_stack:
+    async with _around(model, llm, token2wav, orchestrator_settings, silent) as running_stack:
         yield running_stack
 
 
@@ -52,7 +60,11 @@ async def fake_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def _around(
-    model: Path, llm: Any, token2wav: Backend, orchestrator_settings: dict[str, Any]
+    model: Path,
+    llm: Any,
+    token2wav: Backend,
+    orchestrator_settings: dict[str, Any],
+    silent: SilentTokens | None = None,
 ) -> AsyncIterator[WholeStack]:
     batcher = Batcher(token2wav.decoders, Limits(max_streams=32, state_bytes=1 << 32))
 
@@ -61,7 +73,10 @@ async def _around(
     async with contextlib.AsyncExitStack() as exits:
         exits.push_async_callback(llm.close)
         exits.callback(batcher.close)
-        servicers = {"llm": LlmServicer(llm), "token2wav": Token2WavServicer(token2wav.identity, batcher)}
+        servicers = {
+            "llm": LlmServicer(llm, silent=silent),
+            "token2wav": Token2WavServicer(token2wav.identity, batcher),
+        }
         stages = {name: [await exits.enter_async_context(serving(name, one))] for name, one in servicers.items()}
         stages["frontend"] = [await exits.enter_async_context(running(frontend.SERVICE, frontend_settings, load))]
         settings = {"max_streams": 32, "adaptive_limit": "off", **orchestrator_settings}

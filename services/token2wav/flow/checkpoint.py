@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.own_weights import require_own_weights
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import (
     CHUNK_FRAMES,
@@ -76,6 +77,7 @@ def read_checked(
     """
     path = directory.file(FILE)
     tensors = read_tensors(path)
+    require_own_weights(directory, path, tensors)
     check_tensors(path, tensors, expected)
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):

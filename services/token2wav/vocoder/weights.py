@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
+from cosyserve.generations.own_weights import require_own_weights
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
@@ -235,6 +236,7 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig, doubled: str 
     """
     path = directory.file(FILE)
     tensors = _canonical(path, read_tensors(path))
+    require_own_weights(directory, path, tensors)
     expected = expected_tensors(config)
     for module, (shape, _) in _normed_modules(config).items():
         if f"{module}.weight" in tensors:

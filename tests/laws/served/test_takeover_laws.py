@@ -12,7 +12,7 @@ from cosyserve.client.types import Mode, Summary, TextWarning, WordTime
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.calls import heard
 from tests.stacks.roster import Roster
-from tests.stacks.up_process import TINY
+from tests.stacks.up_process import TINY, TINY3
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = (
@@ -40,10 +40,20 @@ async def test_a_killed_process_of_the_fakes_is_not_heard() -> None:
         await killed_and_not_heard(stack, roster, "token2wav")
 
 
-async def killed_and_not_heard(stack: LocalDeployment, roster: Roster, stage: str) -> None:
+async def test_a_killed_process_of_cosyvoice3_is_not_heard() -> None:
+    """Its random weights end no sentence before its limit, which the guards would refuse."""
+    roster, replicas = Roster(), {"token2wav": 2, "llm": 2}
+    unguarded = {"COSYSERVE_ORCHESTRATOR_GUARDS": "false"}
+    async with local_deployment(TINY3, replicas=replicas, environ=unguarded, log=roster) as stack:
+        for stage in replicas:
+            await roster.complete(token2wav=2, llm=2)
+            await killed_and_not_heard(stack, roster, stage, "A few words more than one block.")
+
+
+async def killed_and_not_heard(stack: LocalDeployment, roster: Roster, stage: str, text: str = LONG) -> None:
     async with AsyncClient(stack.address) as client:
-        undisturbed = await client.synthesize(LONG, seed=5).read()
-        speech = client.synthesize(LONG, seed=5)
+        undisturbed = await client.synthesize(text, seed=5).read()
+        speech = client.synthesize(text, seed=5)
         async with speech:
             begun = (await anext(speech)).audio
             # With no other caller, the first replica that serves has the call.
@@ -51,7 +61,7 @@ async def killed_and_not_heard(stack: LocalDeployment, roster: Roster, stage: st
             rest, _, summary = await heard(speech)
         assert (begun + rest, summary.resumptions) == (undisturbed, 1)
         await roster.returned(stage)
-        assert await client.synthesize(LONG, seed=5).read() == undisturbed
+        assert await client.synthesize(text, seed=5).read() == undisturbed
 
 
 async def test_both_replicas_speak_alike(stack_and_roster: tuple[LocalDeployment, Roster]) -> None:

@@ -30,16 +30,17 @@ PIECES = (
     "St. ", "No. ",
     "1) ", "x < ",
     "10⁶ ", "GPUs ", "the ", "a ", "read ", "U.S. ", "www.a.b/c?d ", "1,000 ", "word, ", "[breath] ", "<|im_end|>",
-    "-", "'s ", "...",
+    "-", "'s ", "...", "[HH][AH0]", "[ǐ] ",
 )  # fmt: skip
+MODELS = ("models/demo", "tests/golden/tiny", "tests/golden/tiny3")
 EXAMPLES = int(os.environ.get("TEXT_CUTTINGS", "20"))
 TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=30).map("".join)
 CUTS = st.lists(st.integers(0, 400), max_size=12)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["models/demo", "tests/golden/tiny"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=MODELS)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[AsyncClient]:
-    """Phonemes and BPE."""
+    """Phonemes, and BPE of each generation."""
     async with fake_stack(Path(request.param)) as connected:
         yield connected
 

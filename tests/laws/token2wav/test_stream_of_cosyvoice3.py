@@ -1,10 +1,11 @@
 """Law: the samples of a CosyVoice3 model, too, are a function of the request: streamed = whole =
-recomputed without state, resumed = the tail, eight at once = one by one. Its flow and its vocoder
-each have laws of their own.
+recomputed without state, resumed = the tail, four at once = one by one; with engines of exported
+graphs too. Its flow and its vocoder each have laws of their own.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.vocoder.loading import load_vocoder
 from tests.stacks.up_process import TINY3
+from tests.unit.token2wav.engines.engines import onnx_backend
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, voice
 
 LENGTH = 64
@@ -81,3 +83,27 @@ async def test_four_at_once_are_the_four_one_by_one(batcher: Batcher) -> None:
     one_by_one = [await speak(batcher, *request) for request in requests]
     assert await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests)) == one_by_one
     assert len(set(one_by_one)) == 4
+
+
+async def test_the_laws_hold_on_graphs(backend: Backend, tmp_path: Path) -> None:
+    """Streamed = whole, resumed = the tail, together = one by one; and up to rounding the samples
+    are those of torch.
+    """
+    graphs = onnx_backend(tmp_path, model=TINY3)
+    said = tokens(LENGTH)
+    async with batching(graphs.decoders) as batcher:
+        whole = await speak(batcher, Sentence(voice(20), seed=7, hops=Hops(100)), said)
+        assert await speak(batcher, Sentence(voice(20), seed=7), said, message=7) == whole
+        assert await speak(batcher, Sentence(voice(20), seed=7, start_sample=4801), said) == whole[2 * 4801 :]
+        other = Sentence(voice(0), seed=8), tokens(30, offset=2)
+        alone = await speak(batcher, *other)
+        assert await asyncio.gather(speak(batcher, Sentence(voice(20), seed=7), said), speak(batcher, *other)) == [
+            whole,
+            alone,
+        ]
+    async with batching(backend.decoders) as batcher:
+        torch_whole = await speak(batcher, Sentence(voice(20), seed=7), said)
+    made, wanted = (np.frombuffer(audio, "<i2") / 32768 for audio in (whole, torch_whole))
+    # Phases amplify the rounding of mel: 480 turns of its sum in a frame.
+    assert np.abs(made - wanted).max() < 2e-2
+    assert np.abs(wanted).max() > 0.05

@@ -16,7 +16,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.weights import load_weights, read_config
-from tests.unit.token2wav.speaking import TINY
+from tests.stacks.up_process import TINY, TINY3
 
 CPU = torch.device("cpu")
 QUERIES = "decoder.estimator.mid_blocks.1.1.0.attn1.to_q.weight"
@@ -239,3 +239,23 @@ def test_weight_norm_over_the_first_dimension() -> None:
 def test_half_precision_on_disk_is_read_as_float32(model: Path) -> None:
     got = load(changed(model, "hift.pt", lambda tensors: {name: tensor.half() for name, tensor in tensors.items()}))
     assert {tensor.dtype for tensor in got.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("file", ["flow.pt", "hift.pt"])
+@pytest.mark.parametrize(
+    ("bundle", "other", "titles"),
+    [
+        (TINY, TINY3, "those of CosyVoice3; the directory's yaml is of CosyVoice2"),
+        (TINY3, TINY, "those of CosyVoice2; the directory's yaml is of CosyVoice3"),
+    ],
+    ids=["tiny", "tiny3"],
+)
+def test_a_file_of_the_other_generation_is_recognised(
+    tmp_path: Path, bundle: Path, other: Path, titles: str, file: str
+) -> None:
+    shutil.copy(next(bundle.glob("*.yaml")), tmp_path)
+    for name in ("flow.pt", "hift.pt"):
+        shutil.copy((other if name == file else bundle) / name, tmp_path)
+    assert refused(tmp_path, file) == (
+        f"{tmp_path}/{file}: its tensors are {titles}, and a model directory holds one generation"
+    )

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.vocoder.loading import load_vocoder
-from tests.unit.token2wav.speaking import TINY, tokens, voice
+from tests.stacks.up_process import TINY, TINY3
+from tests.unit.token2wav.speaking import tokens, voice
 
 CPU = torch.device("cpu")
 PROMPT, SPOKEN = 30, 120
@@ -32,8 +34,8 @@ def flow() -> Flow:
     return load_flow(ModelDirectory(TINY), CPU)
 
 
-def decoder(flow: Flow, *, ahead: bool) -> ContinuousDecoder:
-    vocoder = load_vocoder(ModelDirectory(TINY), CPU)
+def decoder(flow: Flow, *, ahead: bool, bundle: Path = TINY) -> ContinuousDecoder:
+    vocoder = load_vocoder(ModelDirectory(bundle), CPU)
     return ContinuousDecoder(
         flow, vocoder, widest_step=1, prompt_cache_bytes=0, ahead=BlocksAhead(flow) if ahead else None
     )
@@ -67,9 +69,11 @@ def spoken(decoder: ContinuousDecoder, known: int = SPOKEN) -> np.ndarray:
     return np.concatenate(samples)
 
 
-@pytest.mark.parametrize("known", [0, 60, SPOKEN])
-def test_the_samples_are_those_of_one_block_after_the_other(flow: Flow, known: int) -> None:
-    assert np.array_equal(spoken(decoder(flow, ahead=True), known), spoken(decoder(flow, ahead=False)))
+@pytest.mark.parametrize(("bundle", "known"), [(TINY, 0), (TINY, 60), (TINY, SPOKEN), (TINY3, 60)])
+def test_the_samples_are_those_of_one_block_after_the_other(bundle: Path, known: int) -> None:
+    flow = load_flow(ModelDirectory(bundle), CPU)
+    plain, ahead = (decoder(flow, ahead=early, bundle=bundle) for early in (False, True))
+    assert np.array_equal(spoken(ahead, known), spoken(plain))
 
 
 def test_the_next_block_begins_early_after_the_first_audio_if_its_tokens_are_known(flow: Flow) -> None:

@@ -36,7 +36,8 @@ def settings(cache: Path, **changed: Any) -> EngineSettings:
 def onnx_backend(cache: Path, **changed: Any) -> Backend:
     """The exported graphs by ONNX Runtime."""
     given = settings(cache, **changed)
-    export(TINY, EngineCache(cache), Precision(given.engine_precision))
+    assert given.model is not None
+    export(given.model, EngineCache(cache), Precision(given.engine_precision))
     return load_backend("onnxruntime", given)
 
 

@@ -2,8 +2,11 @@
 streaming call; batches; cancellation.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,26 +16,48 @@ import torch
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.request import Cancelled, Profile
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.token2wav.engines.engines import onnx_backend
-from tests.unit.token2wav.speaking import TINY
 
-with np.load(TINY / "flow_mel.npz") as file:
-    RECORDED: dict[str, Any] = {name: file[name] for name in file.files}
-SPOKEN = torch.from_numpy(RECORDED["token"][0]).long()
-VOICE = VoicePrompt(
-    torch.from_numpy(RECORDED["prompt_token"][0]).long(),
-    *(torch.from_numpy(RECORDED[name][0]) for name in ("prompt_feat", "spk_embedding")),
-)
-IDS = torch.cat((VOICE.tokens, SPOKEN))
+
+class Recorded:
+    """What the reference's flow made with the reduced model of a generation."""
+
+    def __init__(self, bundle: Path) -> None:
+        with np.load(bundle / "flow_mel.npz") as file:
+            self._arrays: dict[str, Any] = {name: file[name] for name in file.files}
+        self.spoken = torch.from_numpy(self["token"][0]).long()
+        self.voice = VoicePrompt(
+            torch.from_numpy(self["prompt_token"][0]).long(),
+            *(torch.from_numpy(self[name][0]) for name in ("prompt_feat", "spk_embedding")),
+        )
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arrays[name]
+
+    def calls(self) -> Iterator[tuple[int, bool, bool, str]]:
+        """Tokens, streaming, final, and the name of the mel. A last call in one piece is recorded
+        as the offline mel only.
+        """
+        yield len(self.spoken), False, True, "mel_offline"
+        yield len(self.spoken), True, True, "mel_streaming_finalize"
+        for at in range(self["n_calls"]):
+            tokens, streaming, final = (
+                self[f"call{at}_{name}"].item() for name in ("n_tokens", "streaming", "finalize")
+            )
+            if f"mel_chunk{at}_full" in self._arrays or streaming:
+                yield int(tokens), bool(streaming), bool(final), f"mel_chunk{at}_full"
 
 
 @pytest.fixture(scope="module")
-def flows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EngineFlow]:
-    made = {}
-    for precision in ("fp32", "fp16"):
-        backend = onnx_backend(tmp_path_factory.mktemp("engines"), engine_precision=precision)
-        made[precision] = backend.decoders[Profile.CONTINUOUS].flow
-    return made
+def flows(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., EngineFlow]:
+    @cache
+    def flow_of(bundle: Path, precision: str = "fp32") -> EngineFlow:
+        backend = onnx_backend(tmp_path_factory.mktemp("engines"), model=bundle, engine_precision=precision)
+        flow: EngineFlow = backend.decoders[Profile.CONTINUOUS].flow
+        return flow
+
+    return flow_of
 
 
 def apart(made: torch.Tensor, wanted: Any) -> float:
@@ -41,20 +66,25 @@ def apart(made: torch.Tensor, wanted: Any) -> float:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 5e-5), ("fp16", 2e-2)])
-def test_every_call_of_the_recorded_stream(flows: dict[str, EngineFlow], precision: str, tolerance: float) -> None:
-    calls = [(len(SPOKEN), False, True, "mel_offline"), (len(SPOKEN), True, True, "mel_streaming_finalize")]
-    for at in range(3):
-        given = (RECORDED[f"call{at}_{name}"].item() for name in ("n_tokens", "streaming", "finalize"))
-        calls.append((*map(int, given), f"mel_chunk{at}_full"))
-    assert len(calls) == 2 + RECORDED["n_calls"]
+@pytest.mark.parametrize("bundle", [TINY, TINY3], ids=["tiny", "tiny3"])
+def test_every_call_of_the_recorded_stream(
+    flows: Callable[..., EngineFlow], bundle: Path, precision: str, tolerance: float
+) -> None:
+    recorded = Recorded(bundle)
+    calls = list(recorded.calls())
+    assert len(calls) >= 4
     for tokens, streaming, final, wanted in calls:
-        mel = flows[precision].prefix(VOICE, SPOKEN[:tokens], streaming=bool(streaming), final=bool(final))
-        assert apart(mel, RECORDED[wanted][0]) < tolerance
+        mel = flows(bundle, precision).prefix(
+            recorded.voice, recorded.spoken[:tokens], streaming=streaming, final=final
+        )
+        assert apart(mel, recorded[wanted][0]) < tolerance
 
 
-def test_a_stopped_stream_leaves_the_others_whole(flows: dict[str, EngineFlow]) -> None:
-    flow, ids = flows["fp32"], SPOKEN[:60]
-    plain = Prefix(ids, ids[:0], VOICE.mel, flow.speaker(VOICE))
+@pytest.mark.parametrize("bundle", [TINY, TINY3], ids=["tiny", "tiny3"])
+def test_a_stopped_stream_leaves_the_others_whole(flows: Callable[..., EngineFlow], bundle: Path) -> None:
+    recorded, flow = Recorded(bundle), flows(bundle)
+    voice, ids = recorded.voice, recorded.spoken[:60]
+    plain = Prefix(ids, ids[:0], voice.mel, flow.speaker(voice))
     (alone,) = flow.prefixes([plain], streaming=False)
     stopped = replace(plain, stop=(at >= 3 for at in count()).__next__)
     nothing, made = flow.prefixes([stopped, plain], streaming=False)
@@ -62,5 +92,5 @@ def test_a_stopped_stream_leaves_the_others_whole(flows: dict[str, EngineFlow]) 
     assert apart(alone, made) < 2e-5
     before = flow.euler_steps
     with pytest.raises(Cancelled):
-        flow.prefix(VOICE, ids, streaming=False, final=True, stop=(at >= 3 for at in count()).__next__)
+        flow.prefix(voice, ids, streaming=False, final=True, stop=(at >= 3 for at in count()).__next__)
     assert (flow.euler_steps - before, flow.slots.free) == (3, flow.slots.count)
