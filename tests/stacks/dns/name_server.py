@@ -8,6 +8,8 @@ from typing import Any
 
 from dnslib import AAAA, QTYPE, RCODE, RR, A, DNSRecord
 
+from cosyserve.tasks import cancel_all
+
 _MOST_DATAGRAM = 512
 
 
@@ -70,15 +72,18 @@ class _Datagrams(asyncio.DatagramProtocol):
 async def name_server() -> AsyncIterator[NameServer]:
     """It runs while the block does."""
     server = NameServer()
+    answering: set[asyncio.Task[Any]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.add(asyncio.create_task(answered(reader, writer)))
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 request = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
                 server.over_tcp += 1
                 if (answer := server.answer(request, 65_535)) is not None:
                     writer.write(len(answer).to_bytes(2, "big") + answer)
-        writer.close()
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
@@ -90,3 +95,4 @@ async def name_server() -> AsyncIterator[NameServer]:
     finally:
         transport.close()
         listening.close()
+        await cancel_all(list(answering))
