@@ -130,6 +130,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     ) -> None:
         settings = self._settings
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
+        self._stages.voices.require_supported(utterance.prompting)
         preemptible = PreemptiblePlace(settings.idle_seconds)
         current_record().text_arrives = True
         async with contextlib.AsyncExitStack() as held:

@@ -71,6 +71,8 @@ class Script:
     """Before a recording, speech or an instruction is answered."""
     system_text_ids: list[int] = field(default_factory=list)
     """Of the model; empty: it needs none."""
+    voices_asked: list[str] = field(default_factory=list)
+    """Ids of the GetVoice calls."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
     llm_setups: list[llm_pb2.GenerateSetup] = field(default_factory=list)
     decode_setups: list[token2wav_pb2.DecodeSetup] = field(default_factory=list)
@@ -198,6 +200,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             yield response(waiting, False)
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
+        self.script.voices_asked.append(request.id)
         if request.id not in ("", "anna"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
         return frontend_pb2.GetVoiceResponse(voice=self.script.voice, system_text_ids=self.script.system_text_ids)
