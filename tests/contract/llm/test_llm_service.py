@@ -148,11 +148,11 @@ async def test_a_sentence_that_lacks_the_mark_of_its_model_is_refused_before_any
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         lacking = "has id 259, the mark <|endofprompt|>, which this model needs before the text"
         for prompt in ({}, PROMPT):
-            await refusal(generate(stub, **prompt), grpc.StatusCode.INVALID_ARGUMENT, f"nor text_ids {lacking}")
+            await refusal(generate(stub, **prompt), grpc.StatusCode.FAILED_PRECONDITION, f"nor text_ids {lacking}")
         # Text that arrives comes too late to bring it.
         await refusal(
             generate_stream(stub, [[1, 259], [2, 3]]),
-            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.FAILED_PRECONDITION,
             "setup.prompt_text_ids lacks id 259",
         )
         prompted = {"prompt_text_ids": (1, 2, 259, 3), "prompt_speech_tokens": range(40, 60)}
