@@ -41,6 +41,13 @@ from tests.unit.llm.guards.test_alignment import sharp, token
 from tests.unit.llm.tiny_llm import backend
 
 
+class Silences(FakeBackend):
+    """Generates a silence of four tokens before what it says."""
+
+    def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
+        yield from ([3, 4, 3, 4, 9, 8, 9, 8] if not first else [9, 8])
+
+
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) -> None:
     async with started(backend=kind) as (_, channel):
@@ -64,6 +71,13 @@ async def test_the_first_message_names_the_tokens_of_silence() -> None:
         first, *others = await generate(stub)
     assert (list(first.silent_tokens), first.longest_silent_run) == ([3, 7], 5)
     assert not any(message.silent_tokens or message.longest_silent_run for message in others)
+
+
+async def test_a_message_has_as_many_spoken_tokens_as_were_asked_for() -> None:
+    silent = SilentTokens(ids=frozenset({3, 4}), longest_run=1)
+    async with served(Silences(LlmSettings(listen="127.0.0.1:0", backend="fake")), silent=silent) as stub:
+        _, first, *_ = await generate(stub, first_message_tokens=2)
+    assert list(first.tokens) == [3, 4, 3, 4, 9]
 
 
 async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() -> None:

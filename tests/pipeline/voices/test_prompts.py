@@ -132,9 +132,7 @@ async def test_without_a_system_part_such_an_instruction_is_refused_before_any_c
     frontend = running.scripts["frontend"][0]
     asked = []
     for _ in range(3):
-        status, message = await refused(
-            conversation(running.stub.StreamingSynthesize(), instructed_by_token(**fields))
-        )
+        status, message = await refused(conversation(running.stub.StreamingSynthesize(), instructed_by_token(**fields)))
         assert status == grpc.StatusCode.INVALID_ARGUMENT
         assert "in MODE_TOKENS this model would speak it" in message
         asked.append((len(frontend.voices_asked), len(frontend.recordings), len(frontend.calls)))
