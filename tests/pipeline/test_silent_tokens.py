@@ -86,7 +86,7 @@ async def test_a_replica_that_takes_over_goes_on_with_the_silence() -> None:
 async def test_who_leaves_out_other_silences_does_not_resume_a_request() -> None:
     request = synthesis_pb2.SynthesizeRequest(text="word", seed=3, start_sample=7_000)
     async with misbehaving(Pauses(), silent=SILENT, guards=False) as stub:
-        header = [response async for response in stub.Synthesize(request, timeout=30)][0].header
+        header = (await all_of(stub.Synthesize(request, timeout=30)))[0].header
     for other in (None, SilentTokens(ids=SILENT.ids, longest_run=6), SilentTokens(ids=frozenset({1}), longest_run=5)):
         async with misbehaving(Pauses(), silent=other, guards=False) as stub:
             request.engine = header.engine
