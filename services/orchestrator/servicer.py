@@ -186,8 +186,8 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         )
 
     async def ListVoices(self, request: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
-        voices, token = await self._stages.voices.page(request.page_size, request.page_token)
-        return pb.ListVoicesResponse(voices=voices, next_page_token=token)
+        page = await self._stages.voices.page(request.page_size, request.page_token)
+        return pb.ListVoicesResponse(voices=page.voices, next_page_token=page.next_page_token, model=page.model)
 
     async def GetVoice(
         self, request: pb.SynthesisServiceGetVoiceRequest, context: Context

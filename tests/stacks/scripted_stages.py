@@ -69,6 +69,8 @@ class Script:
     )
     read: Callable[[Any], Any] | None = None
     """Before a recording, speech or an instruction is answered."""
+    model: str = ""
+    """Generation of the model, as a frontend names it; empty: of an earlier release."""
     system_text_ids: list[int] = field(default_factory=list)
     """Of the model; empty: it needs none."""
     voices_asked: list[str] = field(default_factory=list)
@@ -247,7 +249,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
         return frontend_pb2.FrontendServiceListVoicesResponse(
-            voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)]
+            voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)], model=self.script.model
         )
 
 

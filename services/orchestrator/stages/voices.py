@@ -116,12 +116,11 @@ class VoiceStage:
             raise InternalFault("the frontend read no speech token out of a recording")
         return tuple(response.speech_tokens)
 
-    async def page(self, size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
-        """A page of the voices, and the token of the next page."""
+    async def page(self, size: int, token: str) -> pb.FrontendServiceListVoicesResponse:
+        """A page of the voices, the token of the next page, and the model."""
         tenant = current_call().caller.scope
         request = pb.FrontendServiceListVoicesRequest(page_size=size, page_token=token, tenant=tenant)
-        response = await self._ask(lambda stub: stub.ListVoices, request, hedged="ListVoices")
-        return list(response.voices), response.next_page_token
+        return await self._ask(lambda stub: stub.ListVoices, request, hedged="ListVoices")
 
     async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
         """The details of a voice; NotFound if there is none."""
