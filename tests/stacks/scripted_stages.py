@@ -75,6 +75,8 @@ class Script:
     """Of the model; empty: it needs none."""
     voices_asked: list[str] = field(default_factory=list)
     """Ids of the GetVoice calls."""
+    lists: int = 0
+    """ListVoices calls."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
     llm_setups: list[llm_pb2.GenerateSetup] = field(default_factory=list)
     decode_setups: list[token2wav_pb2.DecodeSetup] = field(default_factory=list)
@@ -248,6 +250,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 await self.script.read(context)
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
+        self.script.lists += 1
         return frontend_pb2.FrontendServiceListVoicesResponse(
             voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)], model=self.script.model
         )
