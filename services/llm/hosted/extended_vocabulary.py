@@ -158,7 +158,7 @@ class ExtendedVocabulary:
 
 def _described(facts: dict[str, Any]) -> Iterator[SpeechVocabulary]:
     """The speech vocabulary that the file describes. Files of release 0.2.0 have no description:
-    those of the generations, of which the number of rows tells the right one. Raises KeyError,
+    those of the generations, of which one has that number of rows. Raises KeyError,
     TypeError.
     """
     if "speech" not in facts:

@@ -20,7 +20,8 @@ from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Utterance, tokens_to_first_border
 from services.orchestrator.speech.word_alignment import require_all_words
-from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.engines import Engines
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 
 @dataclass(frozen=True)
