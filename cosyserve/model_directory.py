@@ -20,8 +20,8 @@ from cosyserve.errors import ModelError
 
 _CONSTRUCTION_TAGS = ("!new:", "!name:", "!apply:")
 _REFERENCE = re.compile(r"<([A-Za-z0-9_.]+)>")
-_YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
-"""Preferred, in this order, to other names of the form cosyvoice*.yaml."""
+_YAML_NAME = re.compile(r"cosyvoice(\d*)\.yaml")
+"""The name of the yaml of a generation, with its number or, in older snapshots, without."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,12 @@ class Shaped(Protocol):
     def shape(self) -> Any: ...
 
 
+def _place_of(yaml_name: str) -> tuple[bool, int, str]:
+    """Where a name is in the order of preference."""
+    named = _YAML_NAME.fullmatch(yaml_name)
+    return named is None, -int(named[1] or 0) if named else 0, yaml_name
+
+
 class ModelDirectory:
     """One model directory; raises ModelError naming the file for everything that is missing or
     malformed.
@@ -88,11 +94,13 @@ class ModelDirectory:
 
     @property
     def yaml_name(self) -> str:
-        """The file that describes the directory: the first of cosyvoice2.yaml, cosyvoice.yaml (in
-        older snapshots), and any other cosyvoice*.yaml.
+        """The file that describes the directory: a cosyvoice*.yaml, one whose name has a number and
+        nothing else before others. Raises ModelError if there is none.
         """
-        others = sorted(path.name for path in self.path.glob("cosyvoice*.yaml"))
-        return next((name for name in (*_YAML_NAMES, *others) if (self.path / name).exists()), _YAML_NAMES[0])
+        names = [path.name for path in self.path.glob("cosyvoice*.yaml")]
+        if not names:
+            raise ModelError(f"{self.path / 'cosyvoice*.yaml'}: missing; a model directory needs one")
+        return min(names, key=_place_of)
 
     def config(self) -> dict[str, Any]:
         """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references

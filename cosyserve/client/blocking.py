@@ -151,6 +151,10 @@ class Client:
         """Raises Unauthenticated, or PermissionDenied, if calls of this client would."""
         self._loop.run(self._client.require_access(timeout))
 
+    def model(self, timeout: float | None = 10.0) -> str:
+        """The generation of the model that speaks; see `AsyncClient.model`."""
+        return self._loop.run(self._client.model(timeout))
+
     def connect(self, seconds: float | None = None) -> None:
         """Wait until the server can be called; `AsyncClient.connect` says what is raised."""
         self._loop.run(self._client.connect(seconds))

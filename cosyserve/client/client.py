@@ -166,7 +166,13 @@ class AsyncClient:
 
     async def require_access(self, timeout: float | None = 10.0) -> None:  # noqa: ASYNC109
         """Raises Unauthenticated, or PermissionDenied, if calls of this client would."""
-        await self._ask(self._stub.ListVoices, pb.ListVoicesRequest(page_size=1), timeout)
+        await self.model(timeout)
+
+    async def model(self, timeout: float | None = 10.0) -> str:  # noqa: ASYNC109
+        """The generation of the model that speaks: "cosyvoice2" or "cosyvoice3"; empty for a server
+        of an earlier release, whose model is of CosyVoice2.
+        """
+        return (await self._ask(self._stub.ListVoices, pb.ListVoicesRequest(page_size=1), timeout)).model
 
     async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
         """All voices, ordered by id."""

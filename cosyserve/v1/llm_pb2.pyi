@@ -164,10 +164,13 @@ class GenerateSetup(google.protobuf.message.Message):
     """
     first_message_tokens: builtins.int
     """Tokens in the first message that has any, 1 to 400. Default (0) 25. Outside the range:
-    INVALID_ARGUMENT.
+    INVALID_ARGUMENT. Of a model with silent_tokens: tokens that are spoken; the message has those
+    that are left out besides, and where they become message_tokens it is sent without the rest.
     """
     message_tokens: builtins.int
-    """Tokens in each later message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
+    """Tokens in each later message, 1 to 400, counted in the same way. Default (0) 25. Outside the
+    range: INVALID_ARGUMENT.
+    """
     guards: builtins.bool
     """Whether the tokens are checked: a sentence that does not end, ends at once or speaks the prompt
     ends the call with INTERNAL and google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT,
@@ -176,8 +179,9 @@ class GenerateSetup(google.protobuf.message.Message):
     """
     @property
     def prompt_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Text token ids of the voice's prompt, at most 2048. CosyVoice3 has to have the id of
-        <|endofprompt|> here, or in text_ids of GenerateRequest. Otherwise: INVALID_ARGUMENT.
+        """Text token ids of the voice's prompt, at most 2048, otherwise INVALID_ARGUMENT. CosyVoice3 has
+        to have the id of <|endofprompt|> here, or in text_ids of GenerateRequest, otherwise
+        FAILED_PRECONDITION: frontend and orchestrator bring it, so one of them does not know the model.
         """
 
     @property

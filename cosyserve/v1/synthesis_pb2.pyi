@@ -1024,8 +1024,13 @@ class ListVoicesResponse(google.protobuf.message.Message):
 
     VOICES_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     """The page_token of the next page; empty on the last page."""
+    model: builtins.str
+    """The generation of the model that speaks, "cosyvoice2" or "cosyvoice3"; empty with a frontend of
+    an earlier release, whose model is of CosyVoice2.
+    """
     @property
     def voices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.voice_pb2.VoiceSummary]:
         """The voices of this page, ordered by id. A voice that is deleted while the list is read may be
@@ -1037,8 +1042,9 @@ class ListVoicesResponse(google.protobuf.message.Message):
         *,
         voices: collections.abc.Iterable[cosyserve.v1.voice_pb2.VoiceSummary] | None = ...,
         next_page_token: builtins.str = ...,
+        model: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "voices", b"voices"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["model", b"model", "next_page_token", b"next_page_token", "voices", b"voices"]) -> None: ...
 
 global___ListVoicesResponse = ListVoicesResponse
 

@@ -33,6 +33,7 @@ from services.frontend.voices.speaker_file import read_presets
 from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_library import VoiceLibrary
+from services.frontend.voices.voice_limits import VoiceLimits
 from services.frontend.voices.voice_notes import Notes, is_given_id
 from services.frontend.voices.voice_store import VoiceStore
 
@@ -154,7 +155,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         default=settings.default_voice,
         cache_bytes=settings.voices_cache_bytes,
         fresh_seconds=settings.voices_fresh_seconds,
-        most_voices=settings.max_voices,
+        limits=VoiceLimits(settings.max_voices, settings.max_tenant_voices),
         notes=loaded.notes,
     )
     reader = None
@@ -177,6 +178,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
                 "max_characters",
                 "max_stream_characters",
                 "max_voices",
+                "max_tenant_voices",
                 "max_voice_makings",
                 "voices_cache_bytes",
                 "max_message_bytes",

@@ -17,6 +17,7 @@ _RANGES: dict[str, tuple[int, float]] = {
     "voices_cache_bytes": (0, math.inf),
     "recordings_cache_bytes": (0, math.inf),
     "max_voices": (1, math.inf),
+    "max_tenant_voices": (1, math.inf),
     "max_voice_makings": (1, math.inf),
     "prompt_threads": (1, math.inf),
 }
@@ -63,6 +64,9 @@ class FrontendSettings(ServerSettings):
     """Bytes of the LRU cache of stored voices, from 0. A voice of 30 s takes 0.6 MB."""
     max_voices: int = 10_000
     """Stored voices, from 1; creating more fails with RESOURCE_EXHAUSTED."""
+    max_tenant_voices: int = 1_000
+    """Stored voices of one tenant, from 1; the same. Those of everyone count in `max_voices` alone.
+    """
     max_voice_makings: int = 4
     """Recordings that are read concurrently, from 1: for a new voice, for one request or for voice
     conversion. Further ones fail with RESOURCE_EXHAUSTED and a retry hint.

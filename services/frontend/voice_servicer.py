@@ -77,7 +77,9 @@ class VoiceMethods:
             raise InvalidRequest(f"page_size is {request.page_size}, allowed 0 to {_MOST_PAGE}")
         lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token), _tenant(request))
         token = base64.urlsafe_b64encode(last.encode()).decode()
-        return pb.FrontendServiceListVoicesResponse(voices=map(_summary_message, lines), next_page_token=token)
+        return pb.FrontendServiceListVoicesResponse(
+            voices=map(_summary_message, lines), next_page_token=token, model=self._generation.name
+        )
 
     def _details(self, details: Details) -> voice_pb2.VoiceDetails:
         return _details_message(details, self._generation)

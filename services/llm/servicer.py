@@ -156,6 +156,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         grouping = Grouping(
             first=_message_size("setup.first_message_tokens", setup.first_message_tokens),
             rest=_message_size("setup.message_tokens", setup.message_tokens),
+            silent=self._silent,
         )
         replay = _ids("setup.replay_tokens", setup.replay_tokens, SPEECH_VOCABULARY, most=MOST_TOKENS)
         if setup.HasField("expected_identity"):

@@ -105,7 +105,8 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await changed.wait()
 
     warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
-    notified.append(warming.changed)
+    # The model is forgotten first: the warming asks for voices again.
+    notified += [stages.voices.model.forget, warming.changed]
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
     if settings.adaptive_limit != "off":
         loads = partial(StageInfo([llm, token2wav]).loads, everywhere=settings.adaptive_limit == "on")

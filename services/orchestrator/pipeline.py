@@ -22,7 +22,7 @@ from services.orchestrator.speech.heard import Heard
 from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
-from services.orchestrator.stages.failover import Engines
+from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile

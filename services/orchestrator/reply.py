@@ -18,7 +18,7 @@ from services.orchestrator.request_log import FIGURES, Figures
 from services.orchestrator.speech.output import Output, Piece
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.stages.failover import Engines
+from services.orchestrator.stages.engines import Engines
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LAST_MESSAGE_SECONDS = 0.5

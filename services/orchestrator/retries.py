@@ -22,7 +22,7 @@ from services.orchestrator.speech.silence import Play, SilenceTrimmer
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
 from services.orchestrator.speech.word_alignment import WordTime, word_times
-from services.orchestrator.stages.failover import Engines
+from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage
 

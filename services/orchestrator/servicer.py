@@ -130,6 +130,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     ) -> None:
         settings = self._settings
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
+        self._stages.voices.require_supported(utterance.prompting)
         preemptible = PreemptiblePlace(settings.idle_seconds)
         current_record().text_arrives = True
         async with contextlib.AsyncExitStack() as held:
@@ -185,8 +186,8 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         )
 
     async def ListVoices(self, request: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
-        voices, token = await self._stages.voices.page(request.page_size, request.page_token)
-        return pb.ListVoicesResponse(voices=voices, next_page_token=token)
+        page = await self._stages.voices.page(request.page_size, request.page_token)
+        return pb.ListVoicesResponse(voices=page.voices, next_page_token=page.next_page_token, model=page.model)
 
     async def GetVoice(
         self, request: pb.SynthesisServiceGetVoiceRequest, context: Context

@@ -51,7 +51,7 @@ class VoiceWarming:
 
     async def _all_voices(self, replica: Replica) -> None:
         try:
-            listed, _ = await self._voices.page(min(self._most, _LARGEST_PAGE), "")
+            listed = (await self._voices.page(min(self._most, _LARGEST_PAGE), "")).voices
         except CosyserveError as error:
             log.warning("voices are not warm on token2wav at %s: %s", replica.target, error.message)
             return

@@ -108,7 +108,7 @@ def test_a_model_without_references_does_not_pass(copied: Path, capsys: pytest.C
 def test_no_directory_and_no_model_have_their_own_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for directory, status, words in (
         (tmp_path / "nothing", 2, f"{tmp_path}/nothing: no such directory"),
-        (tmp_path, 3, "cosyvoice2.yaml: missing"),
+        (tmp_path, 3, "cosyvoice*.yaml: missing"),
     ):
         assert main([str(directory)]) == status
         assert words in capsys.readouterr().err

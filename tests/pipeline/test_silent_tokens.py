@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Iterator
 from itertools import cycle, islice
 from typing import Any
 
+import grpc
+
 from cosyserve.errors import Unavailable
 from cosyserve.generations.generation import SilentTokens
 from cosyserve.spec import SAMPLES_PER_TOKEN
@@ -13,6 +15,7 @@ from cosyserve.v1 import profile_pb2, synthesis_pb2
 from services.llm.backends.fake_backend import TOKENS_PER_TEXT_ID, FakeBackend
 from services.llm.generation.request import Generation, Hop
 from tests.pipeline.misbehaving import fake_settings, misbehaving
+from tests.stacks.calls import all_of, refused
 
 SILENT = SilentTokens(ids=frozenset({1, 2}), longest_run=5)
 SAID = (50, 60, *[1, 2] * 5, 70, 80, 90, *[2] * 4)
@@ -78,3 +81,22 @@ async def test_a_replica_that_takes_over_goes_on_with_the_silence() -> None:
     async with misbehaving(dying, silent=SILENT, guards=False, recovery_seconds=5.0) as stub:
         assert (await heard(stub))[0] == whole
     assert dying.died
+
+
+async def test_who_leaves_out_other_silences_does_not_resume_a_request() -> None:
+    request = synthesis_pb2.SynthesizeRequest(text="word", seed=3, start_sample=7_000)
+    async with misbehaving(Pauses(), silent=SILENT, guards=False) as stub:
+        header = (await all_of(stub.Synthesize(request, timeout=30)))[0].header
+    for other in (None, SilentTokens(ids=SILENT.ids, longest_run=6), SilentTokens(ids=frozenset({1}), longest_run=5)):
+        async with misbehaving(Pauses(), silent=other, guards=False) as stub:
+            request.engine = header.engine
+            status, message = await refused(all_of(stub.Synthesize(request, timeout=30)))
+            assert (status, "begun by engines" in message) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+
+
+async def test_a_speech_token_model_that_leaves_out_every_silence_is_an_error_of_it() -> None:
+    silent = SilentTokens(ids=SILENT.ids, longest_run=0)
+    async with misbehaving(Pauses(), silent=silent, guards=False, attempts=1) as stub:
+        status, message = await refused(all_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word"))))
+    assert status == grpc.StatusCode.INTERNAL
+    assert message == "llm names 2 silent_tokens and a longest_silent_run of 0, which is at least 1"

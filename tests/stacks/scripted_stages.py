@@ -69,8 +69,14 @@ class Script:
     )
     read: Callable[[Any], Any] | None = None
     """Before a recording, speech or an instruction is answered."""
+    model: str = ""
+    """Generation of the model, as a frontend names it; empty: of an earlier release."""
     system_text_ids: list[int] = field(default_factory=list)
     """Of the model; empty: it needs none."""
+    voices_asked: list[str] = field(default_factory=list)
+    """Ids of the GetVoice calls."""
+    lists: int = 0
+    """ListVoices calls."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
     llm_setups: list[llm_pb2.GenerateSetup] = field(default_factory=list)
     decode_setups: list[token2wav_pb2.DecodeSetup] = field(default_factory=list)
@@ -198,6 +204,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             yield response(waiting, False)
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
+        self.script.voices_asked.append(request.id)
         if request.id not in ("", "anna"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
         return frontend_pb2.GetVoiceResponse(voice=self.script.voice, system_text_ids=self.script.system_text_ids)
@@ -243,8 +250,9 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 await self.script.read(context)
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
+        self.script.lists += 1
         return frontend_pb2.FrontendServiceListVoicesResponse(
-            voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)]
+            voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)], model=self.script.model
         )
 
 

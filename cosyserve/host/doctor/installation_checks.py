@@ -91,7 +91,8 @@ def check_model(model: Path) -> list[Finding]:
         return [problem("model", str(error), "nothing can be served from it", fix)]
     if generation is not GENERATIONS[0]:
         fetch += f" --generation {generation.name}"
-    has_tokenizer = (model / _TOKENIZER[0]).is_file() or not (model / _PHONEMES).is_file()
+    # Phonemes have no mark for the end of the system part.
+    has_tokenizer = generation.prompt.required or (model / _TOKENIZER[0]).is_file() or not (model / _PHONEMES).is_file()
     needed = (*_NEEDED, *_TOKENIZER) if has_tokenizer else _NEEDED
     findings = [wrong for name in needed if (wrong := _wrong(model / name, fetch)) is not None]
     findings += [

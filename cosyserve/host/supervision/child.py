@@ -154,10 +154,7 @@ _ASK_SECONDS = 2.0
 _EARLY_SECONDS = 0.05
 """Tolerance in seconds for the time limit of a query."""
 _ROUNDS = int(SILENT_SECONDS / _ASK_SECONDS) - 1
-"""Queries in a row without any answer before the process counts as frozen. Several rounds instead
-of one time limit: after this process itself was stopped (Ctrl-Z, a laptop that sleeps) only the
-open round has failed, and the next query is answered.
-"""
+"""Queries in a row without any answer before the process counts as frozen."""
 
 
 async def until_silent(address: str, refusing_seconds: float, *, http: bool = False) -> str:
@@ -165,7 +162,9 @@ async def until_silent(address: str, refusing_seconds: float, *, http: bool = Fa
     the observation, such as "gave no health answer for 8 s".
 
     Any state is an answer, and so is any status that the process sends. A process that refuses
-    connections is draining, and gets `refusing_seconds` for that. http: it is asked in HTTP.
+    connections is draining, and gets `refusing_seconds` for that. When this process itself was
+    late, as after a laptop has slept or a virtual machine stood still, the other one may have stood
+    still as well, and counting begins again. http: it is asked in HTTP.
     """
     if http:
         return await http_health.until_silent(address, SILENT_SECONDS, refusing_seconds)
@@ -178,7 +177,11 @@ async def until_silent(address: str, refusing_seconds: float, *, http: bool = Fa
             while True:
                 heard, refused = answers.heard, answers.refused
                 answers.ask()
+                due = time.monotonic() + _ASK_SECONDS
                 await asyncio.sleep(_ASK_SECONDS)
+                if time.monotonic() - due > http_health.LATE_SECONDS:
+                    silent, answers.last = 0, time.monotonic()
+                    continue
                 since = time.monotonic() - answers.last
                 silent = silent + 1 if (heard, refused) == (answers.heard, answers.refused) else 0
                 if silent >= _ROUNDS and since >= SILENT_SECONDS - _ASK_SECONDS - _EARLY_SECONDS:

@@ -5,7 +5,11 @@ import asyncio
 _ASK_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
 _ROUNDS = 3
-"""Questions in a row without an answer: one may have failed because this process was stopped."""
+"""Questions in a row without an answer."""
+LATE_SECONDS = 1.0
+"""How much later than it was to be woken a process is when it has not run: stopped, or on a machine
+that stood still. What it saw meanwhile says nothing about others.
+"""
 _REQUEST = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
@@ -40,10 +44,14 @@ async def until_silent(address: str, silent_seconds: float, refusing_seconds: fl
     loop = asyncio.get_running_loop()
     answered, silent = loop.time(), 0
     while True:
+        due = loop.time() + silent_seconds / _ROUNDS
         try:
             await answer(address, silent_seconds / _ROUNDS)
             answered, silent = loop.time(), 0
         except TimeoutError:
+            if loop.time() - due > LATE_SECONDS:
+                answered, silent = loop.time(), 0
+                continue
             silent += 1
             if silent == _ROUNDS:
                 return f"gave no health answer for {silent_seconds:g} s"
@@ -51,4 +59,7 @@ async def until_silent(address: str, silent_seconds: float, refusing_seconds: fl
         except OSError:
             if loop.time() - answered > refusing_seconds:
                 return f"has refused connections for {refusing_seconds:g} s"
+        due = loop.time() + _ASK_SECONDS
         await asyncio.sleep(_ASK_SECONDS)
+        if loop.time() - due > LATE_SECONDS:
+            answered = loop.time()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cosyserve.engines.gpu_facts import VISIBLE, gpu_count
 from cosyserve.errors import SettingsError
+from cosyserve.host.supervision.health_addresses import NAME, health_addresses, ports_of
 from cosyserve.settings import API_KEY, require_meant
 
 _FIRST, _LAST = 20_000, 32_000
@@ -30,17 +31,22 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def chosen_ports(
-    counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int
+    counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int, others: Mapping[int, str] | None = None
 ) -> tuple[dict[str, list[int]], int]:
     """The ports of the replicas of each stage, and a spare one for the public service.
 
     wanted: of a stage the ports of its first replicas; the others have those that follow. Other
-    stages have free ones. public: port of the public service, 0 if it takes the spare one. Raises
-    SettingsError for an unknown stage, more ports than replicas, a port outside 1 to 65535, one
-    that is given twice, and one that is in use.
+    stages have free ones. public: port of the public service, 0 if it takes the spare one. others:
+    ports that the processes have besides, and what each is. Raises SettingsError for an unknown
+    stage, more ports than replicas, a port outside 1 to 65535, one that is given twice, and one
+    that is in use.
     """
     named = {stage: _continued(stage, counts, ports) for stage, ports in wanted.items()}
-    owners = {public: "the public door"} if public else {}
+    owners = dict(others or {})
+    if public in owners:
+        raise SettingsError(f"the public service would listen on port {public}, which {owners[public]} has")
+    if public:
+        owners[public] = "the public door"
     for stage, ports in named.items():
         for replica, port in enumerate(ports):
             owner = f"{stage}.{replica}"
@@ -205,7 +211,7 @@ def lay_out(
     Other COSYSERVE_* variables of the environment are passed on, overridden by `environ`. Raises
     SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1 to 16,
     devices that do not exist or contradict it, a malformed address, and an address or port that is
-    in use.
+    in use or given twice (`health_addresses`).
     """
     devices = devices or {}
     replicas = checked_devices(WITH_BACKEND, devices, replicas)
@@ -217,11 +223,13 @@ def lay_out(
     require_meant(os.environ)
     counts = {stage: replicas.get(stage, 1) for stage in STAGES}
     host, port = checked_address(listen)
-    chosen, spare = chosen_ports(counts, ports or {}, port)
-    addresses = {stage: [f"127.0.0.1:{port}" for port in chosen[stage]] for stage in STAGES}
-    public = listen if port else f"{host}:{spare}"
     everyone = {**os.environ, **environ}
     everyone.pop(API_KEY, None)  # of a caller; no service has use for it
+    once = (ORCHESTRATOR,) if http is None else (ORCHESTRATOR, GATEWAY)
+    health = health_addresses(counts | dict.fromkeys(once, 1), everyone)
+    chosen, spare = chosen_ports(counts, ports or {}, port, ports_of(health))
+    addresses = {stage: [f"127.0.0.1:{port}" for port in chosen[stage]] for stage in STAGES}
+    public = listen if port else f"{host}:{spare}"
 
     def place(
         service: str, replica: int, address: str, values: Mapping[str, str], gpu: Mapping[str, str] | None = None
@@ -245,7 +253,8 @@ def lay_out(
             values |= ({"BACKEND": name} if name else {}) | ({"DEVICE": device} if device else {})
         for replica, address in enumerate(addresses[stage]):
             gpu = variables(stage, devices[stage][replica], everyone) if stage in devices else None
-            places.append(place(stage, replica, address, values, gpu))
+            own = {NAME: health[stage][replica]} if stage in health else {}
+            places.append(place(stage, replica, address, values | own, gpu))
     reached = {stage: [one.probed for one in places if one.service == stage] for stage in STAGES}
     orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(reached[stage]) for stage in STAGES})
     places.append(orchestrator)

@@ -14,12 +14,12 @@ from cosyserve.errors import (
     FailedPrecondition,
     InvalidRequest,
     NotFound,
-    Overloaded,
     PermissionDenied,
 )
 from services.frontend.voices.byte_cache import ByteCache, looked_up
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
+from services.frontend.voices.voice_limits import VoiceLimits
 from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
 from services.frontend.voices.voice_store import Entry, StoredVoice, VoiceStore
 from services.frontend.voices.voice_summary import Details, VoiceSummary
@@ -52,7 +52,7 @@ class VoiceLibrary:
         default: str | None = None,
         cache_bytes: int = 1 << 26,
         fresh_seconds: float = 1.0,
-        most_voices: int = 10_000,
+        limits: VoiceLimits | None = None,
         notes: Mapping[str, Notes] | None = None,
     ) -> None:
         """notes: notes on the presets, by id."""
@@ -64,7 +64,7 @@ class VoiceLibrary:
         """The id that an empty one selects; None when there is none."""
         self._contents: ByteCache[StoredVoice] = ByteCache(cache_bytes)
         self._fresh_seconds = fresh_seconds
-        self._most_voices = most_voices
+        self._limits = limits or VoiceLimits()
         self._entries: OrderedDict[str, tuple[Entry, float]] = OrderedDict()
         self._pending: dict[str, asyncio.Task[tuple[Entry, StoredVoice]]] = {}
         self._removals = 0
@@ -127,7 +127,7 @@ class VoiceLibrary:
         the same request of the same owner created earlier, or None.
 
         Raises InvalidRequest for an id that callers may not choose, FailedPrecondition without a
-        store, AlreadyExists, Overloaded when the maximum number of voices is stored.
+        store, AlreadyExists, and Overloaded as `VoiceLimits.require_room`.
         """
         store = self._require_store()
         require_given_id(voice_id)
@@ -138,8 +138,7 @@ class VoiceLibrary:
             if request_id and (there.request_id, there.owner) == (request_id, owner):
                 return await self.details(voice_id)
             raise AlreadyExists(f"there is a voice {voice_id!r} already")
-        if (count := len(await self._work(lambda _: store.ids()))) >= self._most_voices:
-            raise Overloaded(f"there are {count} voices, allowed are {self._most_voices}; delete some first")
+        await self._work(lambda store: self._limits.require_room(store, owner))
         return None
 
     async def add(self, stored: StoredVoice, labels: Labels, owner: str = "") -> Details:

@@ -161,10 +161,14 @@ class VoiceStore:
 
     def entries_with_labels(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
         """The existing ones of `ids` with their labels, in that order."""
-        data = self._blobs.read_many([_name(voice_id) for voice_id in ids])
-        entries = [_entry(data[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in data]
+        entries = self.entries(ids)
         labels = self._blobs.read_many([f"labels/{entry.file}" for entry in entries])
         return [(entry, _read_labels(labels.get(f"labels/{entry.file}"), entry.id)) for entry in entries]
+
+    def entries(self, ids: Sequence[str]) -> list[Entry]:
+        """The existing ones of `ids`, in that order."""
+        data = self._blobs.read_many([_name(voice_id) for voice_id in ids])
+        return [_entry(data[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in data]
 
     def content(self, entry: Entry) -> StoredVoice | None:
         """The voice of an entry; None when it was deleted since `entry` was read. Raises

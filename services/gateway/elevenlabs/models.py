@@ -12,8 +12,7 @@ from services.gateway.elevenlabs.error_detail import error_response
 from services.gateway.speech.failures import failure_of
 from services.gateway.speech.speaking import speaker_of
 
-OWN_MODEL = "cosyvoice2"
-_NAMES = (OWN_MODEL, "eleven_multilingual_v2", "eleven_flash_v2_5", "eleven_turbo_v2_5")
+_NAMES = ("eleven_multilingual_v2", "eleven_flash_v2_5", "eleven_turbo_v2_5")
 """All of them are the model that this server has: clients that choose from the list find their
 default in it.
 """
@@ -37,12 +36,12 @@ router = APIRouter(route_class=ElevenLabsRoute, include_in_schema=False)
 
 @router.get("/v1/models", response_model=None)
 async def list_models(request: Request) -> list[dict[str, object]] | Response:
-    """The models' names."""
+    """The models' names, the generation of the model first."""
     try:
-        await speaker_of(request).require_access()
+        own = await speaker_of(request).model()
     except CosyserveError as error:
         return error_response(failure_of(error))
-    return [_model(name) for name in _NAMES]
+    return [_model(name) for name in (own, *_NAMES)]
 
 
 def _model(name: str) -> dict[str, object]:

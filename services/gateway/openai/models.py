@@ -6,8 +6,7 @@ from cosyserve.errors import NotFound
 from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()
-OWN_MODEL = "cosyvoice2"
-MODELS = (OWN_MODEL, "gpt-4o-mini-tts", "tts-1", "tts-1-hd")
+_NAMES = ("gpt-4o-mini-tts", "tts-1", "tts-1-hd")
 """All of them are the model that this server has: clients that choose from the list find their
 default in it.
 """
@@ -15,18 +14,21 @@ default in it.
 
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, object]:
-    """The models' names."""
-    await speaker_of(request).require_access()
-    return {"object": "list", "data": [_model(name) for name in MODELS]}
+    """The models' names, the generation of the model first."""
+    return {"object": "list", "data": [_model(name) for name in await _models(request)]}
 
 
 @router.get("/v1/models/{name}")
 async def get_model(name: str, request: Request) -> dict[str, object]:
     """One of them."""
-    await speaker_of(request).require_access()
-    if name not in MODELS:
-        raise NotFound(f"there is no model {name!r}; this server has {', '.join(MODELS)}")
+    models = await _models(request)
+    if name not in models:
+        raise NotFound(f"there is no model {name!r}; this server has {', '.join(models)}")
     return _model(name)
+
+
+async def _models(request: Request) -> tuple[str, ...]:
+    return (await speaker_of(request).model(), *_NAMES)
 
 
 def _model(name: str) -> dict[str, object]:

@@ -12,6 +12,7 @@ from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Quarantined, Unauthenticated
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.spec import EULER_STEPS
 from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.figures import SpeechFigures
@@ -102,12 +103,18 @@ class Speaker:
         """Raises Unauthenticated or PermissionDenied for a caller that the speech service does not
         serve. Without an answer of it, speech will say what is wrong.
         """
+        await self.model()
+
+    async def model(self) -> str:
+        """The generation of the model that speaks; that of CosyVoice2 without an answer of the
+        speech service, and of one of an earlier release. Raises as `require_access`.
+        """
         try:
-            await self.client.require_access(_ACCESS_SECONDS)
+            return await self.client.model(_ACCESS_SECONDS) or COSYVOICE2.name
         except (Unauthenticated, PermissionDenied):
             raise
         except CosyserveError:
-            return
+            return COSYVOICE2.name
 
     async def speak(
         self, text: str, voice: str, options: SynthesisOptions, *, needs_instructions: bool = False

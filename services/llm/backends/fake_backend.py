@@ -61,7 +61,9 @@ class FakeBackend:
         and none while it waits for text.
         """
         hops: list[Hop] = []
-        outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
+        outbox = Outbox(
+            lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping, generation.replay
+        )
         count = 0
         with self._admission.admit(text_arrives=not isinstance(generation.text, tuple)):
             yield Hop([])

@@ -91,7 +91,7 @@ class TorchBackend:
             loop.call_soon_threadsafe(hops.put_nowait, item)
 
         requested = requested_script(generation, self.engine.config, self._max_positions)
-        outbox = Outbox(deliver, generation.grouping)
+        outbox = Outbox(deliver, generation.grouping, generation.replay)
         sequence = self.engine.submit(
             requested.script, requested.positions, outbox, requested.initial_positions, generation.deadline
         )

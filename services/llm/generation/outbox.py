@@ -2,9 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cosyserve.errors import NonFinite
+from cosyserve.generations.silent_runs import SilentRuns
 from cosyserve.telemetry import Timing
 from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 from services.llm.generation.script import Script
@@ -18,10 +19,19 @@ thread; must not block.
 class Outbox:
     """Groups the tokens of a sentence into hops, with one wake-up of the reader per hop, and
     measures its phases. Created when the request is accepted; used by one thread at a time.
+
+    A hop has as many spoken tokens as the reader needs for its next step, whatever silence the
+    model generates between them. replay: as in `Generation`; a silence may go on after it.
     """
 
-    def __init__(self, deliver: Deliver, grouping: Grouping) -> None:
+    def __init__(self, deliver: Deliver, grouping: Grouping, replay: Sequence[int] = ()) -> None:
         self._deliver, self._grouping = deliver, grouping
+        self._runs = SilentRuns(grouping.silent)
+        self._runs.extend(replay)
+        self._due = grouping.first
+        """Spoken tokens that are still to come before the hop is full."""
+        self._left_out = 0
+        """Tokens of the hop that are not spoken."""
         self._tokens: list[int] = []
         self._timings: list[Timing] = []
         self._replayed = 0
@@ -58,9 +68,23 @@ class Outbox:
             self.replayed()
 
     def add(self, token: int, *, last: bool) -> None:
-        """Add a token. A hop is sent as soon as it is full, unless the sentence ends with it."""
+        """Add a token. A hop is sent as soon as it is full, unless the sentence ends with it. In a
+        long silence it is sent every `rest` tokens, because the reader expects a sign of life; the
+        spoken tokens that were still to come are then the next hop.
+        """
         self._tokens.append(token)
-        if not last and len(self._tokens) == (self._grouping.rest if self._sent_any else self._grouping.first):
+        spoken = len(self._runs.spoken)
+        self._runs.extend((token,))
+        if len(self._runs.spoken) > spoken:
+            self._due -= 1
+        else:
+            self._left_out += 1
+        if last:
+            return
+        if not self._due:
+            self._due = self._grouping.rest
+            self._send(None)
+        elif self._left_out == self._grouping.rest:
             self._send(None)
 
     def replayed(self) -> None:
@@ -96,7 +120,7 @@ class Outbox:
         if outcome:
             self._timings.append(outcome.decode)
         hop = Hop(self._tokens, tuple(self._timings), outcome)
-        self._tokens, self._timings, self._sent_any = [], [], True
+        self._tokens, self._timings, self._sent_any, self._left_out = [], [], True, 0
         self._deliver(hop)
 
 

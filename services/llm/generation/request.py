@@ -4,6 +4,7 @@ import enum
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from cosyserve.generations.generation import SilentTokens
 from cosyserve.telemetry import Timing
 
 MOST_TOKENS = 4096
@@ -52,10 +53,12 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Grouping:
-    """Number of tokens in the first hop and in each later hop."""
+    """Number of tokens in the first hop and in each later hop, of those that are spoken."""
 
     first: int = 25
     rest: int = 25
+    silent: SilentTokens | None = None
+    """Tokens of which long runs are not spoken; None: every token is spoken."""
 
 
 TextStream = AsyncIterator[list[int]]

@@ -7,7 +7,7 @@ Source of the length rules: compatibility specification sections 3.2 and 3.4.
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from cosyserve.errors import InvalidRequest
+from cosyserve.errors import FailedPrecondition, InvalidRequest
 from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds, LlmConfig
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import Generation, Profile, Prompt, TextStream
@@ -30,7 +30,8 @@ class RequestedScript:
 
 def requested_script(generation: Generation, config: LlmConfig, limit: int) -> RequestedScript:
     """The script that generates the tokens of a request. Raises InvalidRequest when it may need
-    more than `limit` positions, or lacks the mark before its text that the model asks for.
+    more than `limit` positions, and FailedPrecondition when it lacks the mark before its text that
+    the model asks for.
     """
     prompt, sampling, text = generation.prompt, generation.sampling, generation.text
     _require_end_of_prompt(prompt, text, config)
@@ -46,9 +47,10 @@ def requested_script(generation: Generation, config: LlmConfig, limit: int) -> R
 
 
 def _require_end_of_prompt(prompt: Prompt, text: tuple[int, ...] | TextStream, config: LlmConfig) -> None:
-    """Raises InvalidRequest for a sentence without the mark that this model was taught to have
-    before its text. Text that arrives later cannot bring it. Source: compatibility specification
-    of CosyVoice3, section 2.2.
+    """Raises FailedPrecondition for a sentence without the mark that this model was taught to have
+    before its text. Text that arrives later cannot bring it. The services put the mark there, not
+    who asks them for speech, so one of them is not of this model's generation or knows only an
+    earlier one. Source: compatibility specification of CosyVoice3, section 2.2.
     """
     mark = config.end_of_prompt
     if mark is None or mark in prompt.text_ids or (isinstance(text, tuple) and mark in text):
@@ -56,7 +58,11 @@ def _require_end_of_prompt(prompt: Prompt, text: tuple[int, ...] | TextStream, c
     where = (
         "neither setup.prompt_text_ids nor text_ids has" if isinstance(text, tuple) else "setup.prompt_text_ids lacks"
     )
-    raise InvalidRequest(f"{where} id {mark}, the mark <|endofprompt|>, which this model needs before the text")
+    raise FailedPrecondition(
+        f"{where} id {mark}, the mark <|endofprompt|>, which this model needs before the text; frontend and "
+        "orchestrator bring it (GetVoiceResponse.system_text_ids): update both to the release of this service, and "
+        "give the frontend the same model directory"
+    )
 
 
 def positions_of_whole_text(

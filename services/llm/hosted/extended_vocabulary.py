@@ -15,9 +15,10 @@ CosyVoice2 has 151663 text ids, which makes 158229 tokens and 158336 rows; that 
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -127,7 +128,13 @@ class ExtendedVocabulary:
 
     def save(self, path: Path) -> None:
         """Write the file that `load` reads."""
-        facts = {"text_ids": self.text_ids, "speech_rows": self.speech.rows, "tokens": self.tokens, "rows": self.rows}
+        facts = {
+            "text_ids": self.text_ids,
+            "speech_rows": self.speech.rows,
+            "tokens": self.tokens,
+            "rows": self.rows,
+            "speech": asdict(self.speech),
+        }
         path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
@@ -138,7 +145,7 @@ class ExtendedVocabulary:
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
             given = (facts["speech_rows"], facts["tokens"], facts["rows"])
-            known = (cls(int(facts["text_ids"]), generation.speech) for generation in GENERATIONS)
+            known = (cls(int(facts["text_ids"]), speech) for speech in _described(facts))
             vocabulary = next((one for one in known if (one.speech.rows, one.tokens, one.rows) == given), None)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(
@@ -147,6 +154,18 @@ class ExtendedVocabulary:
         if vocabulary is None:
             raise ModelError(f"{path}: numbers its tokens in another way than this release; convert the model again")
         return vocabulary
+
+
+def _described(facts: dict[str, Any]) -> Iterator[SpeechVocabulary]:
+    """The speech vocabulary that the file describes. Files of release 0.2.0 have no description:
+    those of the generations, of which one has that number of rows. Raises KeyError,
+    TypeError.
+    """
+    if "speech" not in facts:
+        yield from (generation.speech for generation in GENERATIONS)
+    else:
+        described = facts["speech"]
+        yield SpeechVocabulary(**described | {"special_names": tuple(described["special_names"])})
 
 
 def side_file(directory: Path, name: str) -> Path:

@@ -28,7 +28,7 @@ from services.llm.engine.weights import ServedModel
 from services.llm.generation.interleaved_text import ArrivingText
 from services.llm.generation.occupancy import Occupancy
 from services.llm.generation.outbox import Outbox, non_finite
-from services.llm.generation.request import Generation, Grouping, Hop, Profile
+from services.llm.generation.request import Generation, Hop, Profile
 from services.llm.generation.requested_script import requested_script
 from services.llm.generation.script import Script
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
@@ -57,10 +57,10 @@ class HostedSequence:
     Used by one task.
     """
 
-    def __init__(self, script: Script, grouping: Grouping) -> None:
+    def __init__(self, script: Script, generation: Generation) -> None:
         self.script = script
         self.hops: deque[Hop] = deque()
-        self.outbox = Outbox(self._deliver, grouping)
+        self.outbox = Outbox(self._deliver, generation.grouping, generation.replay)
         self.fed: list[int] = []
         """Inputs so far, as ids of the extended vocabulary."""
 
@@ -145,7 +145,7 @@ class HostedBackend:
             if text is not None:
                 await held.enter_async_context(contextlib.aclosing(text))
             held.enter_context(self.admission.admit(text_arrives=text is not None))
-            sequence = HostedSequence(script, generation.grouping)
+            sequence = HostedSequence(script, generation)
             yield Hop([])
             while script.finish is None:
                 if script.ready:

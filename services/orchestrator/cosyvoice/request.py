@@ -5,9 +5,9 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.foreign import cosyvoice_pb2 as cosyvoice
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.foreign.native_call import Context, NativeService
+from services.orchestrator.foreign.native_call import Context
 from services.orchestrator.foreign.sound_files import is_sound_file
-from services.orchestrator.foreign.voices import FEMALE, MALE, all_voices, first_of
+from services.orchestrator.foreign.voices import FEMALE, MALE, KnownVoices, first_of
 
 SPEAKERS = {
     "中文女": FEMALE,
@@ -24,12 +24,12 @@ _END_OF_PROMPT = "<|endofprompt|>"
 """Callers of the reference append it to an instruction; our service appends it itself."""
 
 
-async def translated(request: cosyvoice.Request, service: NativeService, context: Context) -> pb.SynthesizeRequest:
+async def translated(request: cosyvoice.Request, known: KnownVoices, context: Context) -> pb.SynthesizeRequest:
     """Raises InvalidRequest, and what listing the voices raises."""
     kind = request.WhichOneof("RequestPayload")
     if kind == "sft_request":
         sft = request.sft_request
-        return pb.SynthesizeRequest(text=sft.tts_text, voice=await _voice(sft.spk_id, service, context))
+        return pb.SynthesizeRequest(text=sft.tts_text, voice=await _voice(sft.spk_id, known, context))
     if kind == "zero_shot_request":
         zero_shot = request.zero_shot_request
         if not zero_shot.prompt_text.strip():
@@ -47,7 +47,7 @@ async def translated(request: cosyvoice.Request, service: NativeService, context
         instruction = instruct.instruct_text.strip().removesuffix(_END_OF_PROMPT).strip()
         if not instruction:
             raise InvalidRequest("instruct_request.instruct_text is empty, allowed are 1 to 500 characters")
-        voice = await _voice(instruct.spk_id, service, context)
+        voice = await _voice(instruct.spk_id, known, context)
         return pb.SynthesizeRequest(text=instruct.tts_text, voice=voice, instruction=instruction)
     raise InvalidRequest(
         "the request carries nothing; expected sft_request, zero_shot_request, cross_lingual_request or "
@@ -55,12 +55,12 @@ async def translated(request: cosyvoice.Request, service: NativeService, context
     )
 
 
-async def _voice(speaker: str, service: NativeService, context: Context) -> str:
+async def _voice(speaker: str, known: KnownVoices, context: Context) -> str:
     """A name of CosyVoice's that no voice has is the first voice of that sex."""
     sex = SPEAKERS.get(speaker)
     if sex is None:
         return speaker
-    voices = await all_voices(service, context)
+    voices = await known.seen(context)
     return speaker if any(voice.id == speaker for voice in voices) else first_of(voices, sex)
 
 

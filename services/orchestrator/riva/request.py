@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.v1 import synthesis_pb2 as pb
-from services.orchestrator.foreign.native_call import Context, NativeService
-from services.orchestrator.foreign.voices import all_voices
+from services.orchestrator.foreign.native_call import Context
+from services.orchestrator.foreign.voices import KnownVoices
 from services.orchestrator.riva.audio_format import audio_format
 from services.orchestrator.riva.configuration import configure
 from services.orchestrator.riva.dictionary import pronunciations
@@ -21,7 +21,7 @@ class Translated:
     warnings: list[str] = field(default_factory=list)
 
 
-async def translated(request: riva.SynthesizeSpeechRequest, service: NativeService, context: Context) -> Translated:
+async def translated(request: riva.SynthesizeSpeechRequest, known: KnownVoices, context: Context) -> Translated:
     """Raises InvalidRequest, and what listing the voices raises."""
     setup = pb.StreamingSynthesizeSetup()
     warnings = configure(request.custom_configuration, setup)
@@ -37,9 +37,8 @@ async def translated(request: riva.SynthesizeSpeechRequest, service: NativeServi
         return Translated(setup, warnings)
     native.voice = own_name(request.voice_name)
     if is_chosen_here(native.voice):
-        voices = await all_voices(service, context)
-        native.voice = voice_of(native.voice, request.language_code, voices)
+        native.voice = voice_of(native.voice, request.language_code, await known.seen(context))
     elif native.language_code:
-        warning = mismatch(native.voice, native.language_code, await all_voices(service, context))
+        warning = mismatch(native.voice, native.language_code, await known.seen(context))
         warnings += [warning] if warning else []
     return Translated(setup, warnings)

@@ -7,7 +7,7 @@ from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.foreign import riva_tts_pb2_grpc
 from cosyserve.v1 import synthesis_pb2 as pb
 from services.orchestrator.foreign.native_call import Context, NativeService, translating
-from services.orchestrator.foreign.voices import all_voices
+from services.orchestrator.foreign.voices import KnownVoices, all_voices
 from services.orchestrator.riva.reply import StreamedReply, WholeReply
 from services.orchestrator.riva.request import translated
 from services.orchestrator.riva.text_parts import text_parts
@@ -18,12 +18,12 @@ class RivaServicer(riva_tts_pb2_grpc.RivaSpeechSynthesisServicer):
     """service: our own, in this process."""
 
     def __init__(self, service: NativeService) -> None:
-        self._service = service
+        self._service, self._voices = service, KnownVoices(service)
 
     async def Synthesize(
         self, request: riva.SynthesizeSpeechRequest, context: Context
     ) -> riva.SynthesizeSpeechResponse:
-        asked, reply = await translated(request, self._service, context), WholeReply(request)
+        asked, reply = await translated(request, self._voices, context), WholeReply(request)
         native = asked.setup.request
         native.text = request.text
         await self._service.Synthesize(native, translating(context, reply.write, asked.warnings))
@@ -35,7 +35,7 @@ class RivaServicer(riva_tts_pb2_grpc.RivaSpeechSynthesisServicer):
         first = await anext(aiter(requests), None)
         if first is None:
             raise InvalidRequest("no request came, expected one with a text")
-        asked, reply = await translated(first, self._service, context), StreamedReply(first, context)
+        asked, reply = await translated(first, self._voices, context), StreamedReply(first, context)
 
         async def parts() -> AsyncIterator[pb.StreamingSynthesizeRequest]:
             yield pb.StreamingSynthesizeRequest(setup=asked.setup)

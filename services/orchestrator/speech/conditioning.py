@@ -18,6 +18,7 @@ import enum
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NoReturn
 
 from cosyserve import spec
 from cosyserve.errors import FailedPrecondition, InvalidRequest
@@ -133,15 +134,11 @@ def condition(
     """The conditioning of `voice` in `mode`; None chooses by instruction and voice.
     instruction_ids: of PromptMode.INSTRUCT. allowed, by_token: as in `Prompting`.
 
-    Raises FailedPrecondition if the voice lacks what the mode needs, and InvalidRequest for an
-    instruction before text that is spoken while it is being written, which only a model with a
-    system part keeps apart from it.
+    Raises FailedPrecondition if the voice lacks what the mode needs, and InvalidRequest as
+    `refuse_spoken_instruction`.
     """
     if by_token and instruction_ids and not voice.system_text_ids:
-        raise InvalidRequest(
-            "setup.request.instruction is set; in MODE_TOKENS this model would speak it as part of the text, "
-            "MODE_SENTENCES takes one"
-        )
+        refuse_spoken_instruction()
     chosen = mode or (PromptMode.INSTRUCT if instruction_ids else voice.modes[0])
     if chosen not in voice.modes:
         has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes if able in allowed)
@@ -160,4 +157,14 @@ def condition(
         mel=voice.prompt_mel if decoder_listens else b"",
         speaker_embedding=voice.speaker_embedding,
         key=voice.content_hash if decoder_listens else "",
+    )
+
+
+def refuse_spoken_instruction() -> NoReturn:
+    """Raise InvalidRequest for an instruction before text that is spoken while it is being written:
+    only a model with a system part keeps them apart.
+    """
+    raise InvalidRequest(
+        "setup.request.instruction is set; in MODE_TOKENS this model would speak it as part of the text, "
+        "MODE_SENTENCES takes one"
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cosyserve.errors import SpeechFault
 from cosyserve.generations.generation import SilentTokens
+from cosyserve.generations.silent_runs import SilentRuns
 from cosyserve.tasks import Changes
-from services.orchestrator.speech.silent_runs import SilentRuns
 from services.orchestrator.speech.utterance import Sentence
 
 

@@ -7,7 +7,6 @@ nothing that the caller has heard is repeated or changed.
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +14,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from cosyserve import errors, spec
-from cosyserve.engines.compatibility import Identity
+from cosyserve import errors
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.calls import ENDED_BETWEEN, as_error
@@ -32,44 +30,8 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
 _FAILOVERS = counter(names.FAILOVERS)
 _CONNECTED = grpc.ChannelConnectivity.READY
-ASSEMBLY = 2
-"""Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with
-each change that moves a sample, so that a request from an earlier release is refused instead of
-resumed at other samples.
-"""
 Call = TypeVar("Call", bound=grpc.aio.Call)
 Item = TypeVar("Item")
-
-
-@dataclass
-class Engines:
-    """Which engines serve a request: the first of each stage to answer. Filled while the request
-    runs. No other engine continues what one has begun, in this sentence or the next, so samples
-    never mix.
-    """
-
-    wanted: str = ""
-    """Name in the resumed request; empty: any engine."""
-    llm: Identity | None = None
-    token2wav: Identity | None = None
-    euler_steps: int = spec.EULER_STEPS
-    """That token2wav takes in each block."""
-
-    @property
-    def name(self) -> str:
-        """Opaque; equal exactly if both engines and ASSEMBLY are. Final when the first audio is
-        there.
-        """
-        return hashlib.sha256(repr((self.llm, self.token2wav, ASSEMBLY)).encode()).hexdigest()[:16]
-
-    def require(self) -> None:
-        """Raise FailedPrecondition if the request resumes one that other engines began. Call it
-        with the first audio.
-        """
-        if self.wanted and self.wanted != self.name:
-            raise errors.FailedPrecondition(
-                f"the request was begun by engines {self.wanted}, now there are {self.name}; start it again"
-            )
 
 
 @dataclass(frozen=True)

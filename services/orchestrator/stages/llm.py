@@ -20,7 +20,8 @@ from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Utterance, tokens_to_first_border
 from services.orchestrator.speech.word_alignment import require_all_words
-from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.engines import Engines
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,8 @@ class LlmStage:
             if news.HasField("identity"):
                 setup.expected_identity.CopyFrom(news.identity)
                 engines.llm = identity_from_proto(news.identity)
-                stream.accept(
-                    has_text_starts=news.text_starts_follow,
-                    silent=SilentTokens(ids=frozenset(news.silent_tokens), longest_run=news.longest_silent_run)
-                    if news.silent_tokens
-                    else None,
-                )
+                engines.silent = _silent(news, self.replicas.stage)
+                stream.accept(has_text_starts=news.text_starts_follow, silent=engines.silent)
             if news.tokens:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)
@@ -121,3 +118,17 @@ def _setup(
         first_message_tokens=first_hop + spec.LOOKAHEAD_TOKENS,
         message_tokens=spec.CHUNK_TOKENS,
     )
+
+
+def _silent(accepted: llm_pb2.SpeechTokens, stage: str) -> SilentTokens | None:
+    """The tokens of which long runs are not spoken. Raises InternalFault for a longest run of 0,
+    which would leave out every silence of the speech.
+    """
+    if not accepted.silent_tokens:
+        return None
+    if accepted.longest_silent_run < 1:
+        raise InternalFault(
+            f"{stage} names {len(accepted.silent_tokens)} silent_tokens and a longest_silent_run of "
+            f"{accepted.longest_silent_run}, which is at least 1"
+        )
+    return SilentTokens(ids=frozenset(accepted.silent_tokens), longest_run=accepted.longest_silent_run)

@@ -20,7 +20,8 @@ from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.engines import Engines
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 _WARM_SECONDS = 120.0
 

@@ -17,11 +17,30 @@ from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.orchestrator.access.caller import current_call
 from services.orchestrator.faults.hedging import Hedging, first_answer
-from services.orchestrator.speech.conditioning import Conditioning, Prompting, Recording, Voice, condition
+from services.orchestrator.speech.conditioning import (
+    Conditioning,
+    Prompting,
+    Recording,
+    Voice,
+    condition,
+    refuse_spoken_instruction,
+)
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
 from services.orchestrator.stages.frontend import frontend_stub
 
 Answer = TypeVar("Answer")
+
+
+@dataclass
+class ServedModel:
+    """What the frontends' answers show of the model that they serve."""
+
+    has_system_part: bool | None = None
+    """None: no frontend has answered with a voice since `forget`."""
+
+    def forget(self) -> None:
+        """Call when the health of a stage changes: what comes up may serve another model."""
+        self.has_system_part = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,14 @@ class VoiceStage:
     """As `policy`, for the analysis of a recording."""
     hedging: Hedging = field(default_factory=Hedging)
     """Of calls that only read voices and texts; a recording takes too long to be analyzed twice."""
+    model: ServedModel = field(default_factory=ServedModel)
+
+    def require_supported(self, prompting: Prompting) -> None:
+        """Raises InvalidRequest, without a call, for an instruction that the model would speak, if
+        an earlier answer has shown that it would. `conditioning` raises it for the first request.
+        """
+        if prompting.by_token and prompting.instruction and self.model.has_system_part is False:
+            refuse_spoken_instruction()
 
     async def conditioning(self, prompting: Prompting) -> Conditioning:
         """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
@@ -58,7 +85,7 @@ class VoiceStage:
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound if there is none."""
         request = pb.GetVoiceRequest(id=name, tenant=current_call().caller.scope)
-        return _voice(await self._ask(lambda stub: stub.GetVoice, request, hedged="GetVoice"))
+        return self._shown(await self._ask(lambda stub: stub.GetVoice, request, hedged="GetVoice"))
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
@@ -71,7 +98,7 @@ class VoiceStage:
             cut_prompt=recording.cut_prompt,
         )
         request = pb.ReadRecordingRequest(recording=given)
-        return _voice(await self._ask(lambda stub: stub.ReadRecording, request, self.reading))
+        return self._shown(await self._ask(lambda stub: stub.ReadRecording, request, self.reading))
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition if the model supports none."""
@@ -89,12 +116,11 @@ class VoiceStage:
             raise InternalFault("the frontend read no speech token out of a recording")
         return tuple(response.speech_tokens)
 
-    async def page(self, size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
-        """A page of the voices, and the token of the next page."""
+    async def page(self, size: int, token: str) -> pb.FrontendServiceListVoicesResponse:
+        """A page of the voices, the token of the next page, and the model."""
         tenant = current_call().caller.scope
         request = pb.FrontendServiceListVoicesRequest(page_size=size, page_token=token, tenant=tenant)
-        response = await self._ask(lambda stub: stub.ListVoices, request, hedged="ListVoices")
-        return list(response.voices), response.next_page_token
+        return await self._ask(lambda stub: stub.ListVoices, request, hedged="ListVoices")
 
     async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
         """The details of a voice; NotFound if there is none."""
@@ -144,6 +170,10 @@ class VoiceStage:
                     raise
 
         await call_with_failover(self.replicas, self.policy, attempt)
+
+    def _shown(self, response: pb.GetVoiceResponse | pb.ReadRecordingResponse) -> Voice:
+        self.model.has_system_part = bool(response.system_text_ids)
+        return _voice(response)
 
     async def _ask(
         self,

@@ -129,7 +129,9 @@ async def test_a_sentence_leaves_while_text_still_comes(stub: Any) -> None:
 
 
 async def test_voices(stub: Any) -> None:
-    listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
+    page = await stub.ListVoices(pb.FrontendServiceListVoicesRequest())
+    listed = page.voices
+    assert page.model == "cosyvoice2"
     assert [(voice.id, voice.is_default, voice.prompt_seconds) for voice in listed] == [
         ("spk_a", False, 0.0),
         ("zs_a", True, 0.8),

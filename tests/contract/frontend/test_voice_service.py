@@ -236,6 +236,25 @@ async def test_too_many_at_once_and_too_many_in_all(stub: Any) -> None:
     )
 
 
+@pytest.mark.start(max_tenant_voices=1)
+async def test_a_tenant_has_no_more_than_its_own_number(stub: Any) -> None:
+    def made(voice_id: str, owner: str) -> Any:
+        request = draft(voice_id=voice_id)
+        request.owner = owner
+        return stub.CreateVoice(request)
+
+    await made("a", "green")
+    assert await refused(made("b", "green")) == (
+        FULL,
+        "this tenant has at least 1 voices, allowed are 1; delete some first",
+    )
+    assert [(await made(name, owner)).voice.summary.owner for name, owner in (("b", "blue"), ("c", ""), ("d", ""))] == [
+        "blue",
+        "",
+        "",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

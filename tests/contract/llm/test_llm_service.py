@@ -41,6 +41,13 @@ from tests.unit.llm.guards.test_alignment import sharp, token
 from tests.unit.llm.tiny_llm import backend
 
 
+class Silences(FakeBackend):
+    """Generates a silence of four tokens before what it says."""
+
+    def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
+        yield from ([3, 4, 3, 4, 9, 8, 9, 8] if not first else [9, 8])
+
+
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) -> None:
     async with started(backend=kind) as (_, channel):
@@ -64,6 +71,13 @@ async def test_the_first_message_names_the_tokens_of_silence() -> None:
         first, *others = await generate(stub)
     assert (list(first.silent_tokens), first.longest_silent_run) == ([3, 7], 5)
     assert not any(message.silent_tokens or message.longest_silent_run for message in others)
+
+
+async def test_a_message_has_as_many_spoken_tokens_as_were_asked_for() -> None:
+    silent = SilentTokens(ids=frozenset({3, 4}), longest_run=1)
+    async with served(Silences(LlmSettings(listen="127.0.0.1:0", backend="fake")), silent=silent) as stub:
+        _, first, *_ = await generate(stub, first_message_tokens=2)
+    assert list(first.tokens) == [3, 4, 3, 4, 9]
 
 
 async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() -> None:
@@ -148,11 +162,11 @@ async def test_a_sentence_that_lacks_the_mark_of_its_model_is_refused_before_any
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         lacking = "has id 259, the mark <|endofprompt|>, which this model needs before the text"
         for prompt in ({}, PROMPT):
-            await refusal(generate(stub, **prompt), grpc.StatusCode.INVALID_ARGUMENT, f"nor text_ids {lacking}")
+            await refusal(generate(stub, **prompt), grpc.StatusCode.FAILED_PRECONDITION, f"nor text_ids {lacking}")
         # Text that arrives comes too late to bring it.
         await refusal(
             generate_stream(stub, [[1, 259], [2, 3]]),
-            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.FAILED_PRECONDITION,
             "setup.prompt_text_ids lacks id 259",
         )
         prompted = {"prompt_text_ids": (1, 2, 259, 3), "prompt_speech_tokens": range(40, 60)}

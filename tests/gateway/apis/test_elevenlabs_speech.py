@@ -232,3 +232,18 @@ async def test_each_client_gets_models_in_its_form(headers: dict[str, str]) -> N
     assert {model["model_id"] for model in own} >= {"cosyvoice2", "eleven_flash_v2_5"}
     assert all(model["can_do_text_to_speech"] for model in own)
     assert (other["object"], one["object"]) == ("list", "model")
+
+
+@pytest.mark.parametrize(("model", "named"), [("", "cosyvoice2"), ("cosyvoice2", "cosyvoice2"), ("cosyvoice3",) * 2])
+async def test_the_model_is_named_by_its_generation(model: str, named: str) -> None:
+    """A frontend that does not say is of an earlier release, which had CosyVoice2 alone."""
+    async with scripted_gateway() as (served, running):
+        running.scripts["frontend"][0].model = model
+        elevenlabs = (await served.http.get("/v1/models", headers={"xi-api-key": "any"})).json()
+        openai_names = [one["id"] for one in (await served.http.get("/v1/models")).json()["data"]]
+        found = {
+            name: (await served.http.get(f"/v1/models/{name}")).status_code for name in ("cosyvoice2", "cosyvoice3")
+        }
+    assert (elevenlabs[0]["model_id"], openai_names[0]) == (named, named)
+    assert {"tts-1", "gpt-4o-mini-tts"} <= set(openai_names)
+    assert found == {name: 200 if name == named else 404 for name in found}

@@ -15,7 +15,7 @@ from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.v1 import audio_pb2, frontend_pb2, synthesis_pb2, warning_pb2
 from services.orchestrator.riva import reply
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hold_back, hook, speak
-from tests.pipeline.foreign.riva_calls import asked, stub
+from tests.pipeline.foreign.riva_calls import asked, online, stub
 from tests.stacks.calls import refusal, until
 from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
@@ -218,3 +218,14 @@ async def test_the_list_of_voices(running: Stack) -> None:
     assert same == answer
     other = riva.RivaSynthesisConfigRequest(model_name="magpie")
     await refusal(stub(running).GetRivaSynthesisConfig(other), grpc.StatusCode.NOT_FOUND, "known: cosyserve")
+
+
+async def test_requests_without_a_voice_share_a_list_of_voices(running: Stack) -> None:
+    frontend = running.scripts["frontend"][0]
+    for voice_name in ("", "", "Magpie-Multilingual.EN-US.Female-1"):
+        await stub(running).Synthesize(asked("word", voice_name=voice_name))
+    await online(running, [asked("word")])
+    assert frontend.lists == 1
+    # Who asks for the list gets what there is now.
+    await stub(running).GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
+    assert frontend.lists == 2

@@ -30,7 +30,8 @@ from tests.pipeline.calling import (
 )
 from tests.pipeline.misbehaving import PromptedFrontend, misbehaving
 from tests.stacks.calls import all_of, conversation, refusal, refused
-from tests.stacks.scripted_stages import LOUDNESS, Stack, expected_audio, prompted_voice
+from tests.stacks.in_process import until_serving
+from tests.stacks.scripted_stages import LOUDNESS, Stack, expected_audio, prompted_voice, stage
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
@@ -108,18 +109,47 @@ async def test_a_system_part_is_shown_where_there_is_nothing_else(
     assert {tuple(setup.prompt_text_ids) for setup in running.scripts["llm"][0].llm_setups} == {tuple(text)}
 
 
-@pytest.mark.start(voice=ANNA)
-async def test_only_with_a_system_part_an_instruction_stands_before_words_that_are_being_written(
-    running: Stack,
-) -> None:
-    request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
+def instructed_by_token(**fields: Any) -> list[synthesis_pb2.StreamingSynthesizeRequest]:
+    request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0, **fields)
     setup = pb.StreamingSynthesizeSetup(request=request, mode=pb.StreamingSynthesizeSetup.MODE_TOKENS)
-    messages = [pb.StreamingSynthesizeRequest(setup=setup), pb.StreamingSynthesizeRequest(text=TEXT)]
-    status, message = await refused(conversation(running.stub.StreamingSynthesize(), messages))
-    assert (status, "in MODE_TOKENS this model would speak it" in message) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    return [pb.StreamingSynthesizeRequest(setup=setup), pb.StreamingSynthesizeRequest(text=TEXT)]
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_a_system_part_keeps_an_instruction_apart_from_words_that_are_being_written(running: Stack) -> None:
     running.scripts["frontend"][0].system_text_ids = [77, 78]
-    await conversation(running.stub.StreamingSynthesize(), messages)
+    for _ in range(2):
+        await conversation(running.stub.StreamingSynthesize(), instructed_by_token())
     assert {tuple(setup.prompt_text_ids) for setup in running.scripts["llm"][0].llm_setups} == {(5, 999)}
+
+
+@pytest.mark.parametrize("fields", [{}, {"prompt": PROMPT}], ids=["voice", "recording"])
+@pytest.mark.start(voice=ANNA)
+async def test_without_a_system_part_such_an_instruction_is_refused_before_any_call(
+    running: Stack, fields: dict[str, Any]
+) -> None:
+    """The first request of all finds out of the answer with its voice; later ones ask nobody."""
+    frontend = running.scripts["frontend"][0]
+    asked = []
+    for _ in range(3):
+        status, message = await refused(conversation(running.stub.StreamingSynthesize(), instructed_by_token(**fields)))
+        assert status == grpc.StatusCode.INVALID_ARGUMENT
+        assert "in MODE_TOKENS this model would speak it" in message
+        asked.append((len(frontend.voices_asked), len(frontend.recordings), len(frontend.calls)))
+    assert asked[0] == asked[1] == asked[2] != (0, 0, 0)
+    assert not running.scripts["llm"][0].calls
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_a_frontend_that_comes_up_with_another_model_is_asked_again(running: Stack) -> None:
+    await refused(conversation(running.stub.StreamingSynthesize(), instructed_by_token()))
+    port, script = running.services["frontend"][0].port, running.scripts["frontend"][0]
+    await running.kill("frontend", 0)
+    await until_serving(running.channel, serving=False)
+    script.system_text_ids = [77, 78]
+    async with stage("frontend", script, f"127.0.0.1:{port}"):
+        await until_serving(running.channel)
+        await conversation(running.stub.StreamingSynthesize(), instructed_by_token())
 
 
 @pytest.mark.start(voice=ANNA)

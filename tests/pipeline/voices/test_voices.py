@@ -55,8 +55,9 @@ async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptu
     warmed: list[str] = []
     replica = Mock(target="here:1")
 
-    async def page(size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
-        return [voice_pb2.VoiceSummary(id=name) for name in ("anna", "gone", "later", "bert")], ""
+    async def page(size: int, token: str) -> pb.FrontendServiceListVoicesResponse:
+        listed = [voice_pb2.VoiceSummary(id=name) for name in ("anna", "gone", "later", "bert")]
+        return pb.FrontendServiceListVoicesResponse(voices=listed)
 
     async def voice(name: str) -> Voice:
         if name in ("", "gone"):

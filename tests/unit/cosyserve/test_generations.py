@@ -36,6 +36,15 @@ def test_a_third_generation_needs_a_description_only(tmp_path: Path) -> None:
     assert generation_of(directory, (*GENERATIONS, third)) is third
 
 
+@pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
+def test_the_yaml_is_the_one_that_the_description_names(tmp_path: Path, generation: Generation) -> None:
+    """A copy beside it sorts before it and is not read; of two names the first one counts."""
+    name = generation.yaml_names[0]
+    for other in (name.replace(".yaml", "-old.yaml"), *generation.yaml_names[1:]):
+        (tmp_path / other).write_text("llm: old\n")
+    assert written(tmp_path, name, "llm: new\n").yaml_name == name
+
+
 def test_no_yaml_of_any_generation(tmp_path: Path) -> None:
     expected = f"{tmp_path}: none of cosyvoice2.yaml, cosyvoice.yaml, cosyvoice3.yaml is there"
     with pytest.raises(ModelError, match=expected):

@@ -18,7 +18,7 @@ from services.orchestrator.speech.silence import (
     Trimming,
     default_pause,
 )
-from services.orchestrator.stages import failover as engines
+from services.orchestrator.stages import engines
 
 RATE = 24_000
 LOUD = 104

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import SilentTokens
+from cosyserve.generations.silent_runs import SilentRuns
 from services.orchestrator.decode_ahead import seconds_of
-from services.orchestrator.speech.silent_runs import SilentRuns
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, SpokenWord
 from services.orchestrator.speech.word_alignment import word_times

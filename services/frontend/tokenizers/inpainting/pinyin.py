@@ -17,11 +17,17 @@ def parts_of(syllable: str) -> tuple[str, str]:
     """The initial, empty for a syllable without one, and the final with the mark of its tone
     (`nǐ` and `ni3` are `n` and `ǐ`). `v` and `u:` are ü; tone 5 or 0, or none, is the neutral one.
 
-    Raises ValueError for something else than a syllable of small letters with its tone.
+    Raises ValueError for something else than a syllable of small letters with its tone: an initial
+    or an ending alone, too, and a final that pinyin writes with y or w.
     """
     letters, tone = _letters_and_tone(syllable)
     initial = next((each for each in INITIALS if letters.startswith(each) and len(letters) > len(each)), "")
     final = letters[len(initial) :]
+    if final[0] not in ("aeiouü" if initial else "aeo"):
+        raise ValueError(
+            f"{syllable!r} is no whole syllable of pinyin; expected an initial and a final such as shi4, or a final "
+            "that stands alone such as an1"
+        )
     if initial in ("j", "q", "x", "y"):
         # There ü is written u: the tokens have only that.
         final = final.replace("ü", "u")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from services.frontend.voices.byte_cache import ByteCache
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_library import VoiceLibrary
+from services.frontend.voices.voice_limits import VoiceLimits
 from services.frontend.voices.voice_notes import Labels, require_given_id
 from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend.voices.test_voice_store import stored_voice
@@ -49,7 +51,7 @@ def blobs(tmp_path: Path) -> Counting:
     return Counting(tmp_path)
 
 
-def library(blobs: Blobs | None, io: ThreadPoolExecutor, fresh: float = 60.0, **options: int) -> VoiceLibrary:
+def library(blobs: Blobs | None, io: ThreadPoolExecutor, fresh: float = 60.0, **options: Any) -> VoiceLibrary:
     return VoiceLibrary(PRESETS, None if blobs is None else VoiceStore(blobs), io, fresh_seconds=fresh, **options)
 
 
@@ -168,7 +170,7 @@ async def test_presets_are_neither_replaced_nor_changed_nor_deleted(blobs: Count
 
 
 async def test_the_limit_is_checked_before_work_is_spent(blobs: Counting, io: ThreadPoolExecutor) -> None:
-    asking = library(blobs, io, most_voices=2)
+    asking = library(blobs, io, limits=VoiceLimits(2))
     assert await asking.require_room("a", "") is None
     await asking.add(stored_voice("a", request_id="r"), Labels("A"))
     with pytest.raises(AlreadyExists):
@@ -179,6 +181,30 @@ async def test_the_limit_is_checked_before_work_is_spent(blobs: Counting, io: Th
         await asking.require_room("c", "")
     with pytest.raises(InvalidRequest, match="expected 1 to 64 characters"):
         await asking.require_room("../etc/passwd", "")
+
+
+async def test_one_tenant_does_not_take_the_room_of_the_others(blobs: Counting, io: ThreadPoolExecutor) -> None:
+    asking = library(blobs, io, limits=VoiceLimits(5, 2))
+    await asking.add(stored_voice("a"), Labels(), "green")
+    blobs.reads.clear()
+    await asking.require_room("c", "", "green")
+    assert blobs.reads == Counter(names=1), "that of c; of one voice no tenant has two"
+    await asking.add(stored_voice("b", request_id="r"), Labels(), "green")
+    with pytest.raises(
+        Overloaded, match="this tenant has at least 2 voices, allowed are 2; delete some first"
+    ) as error:
+        await asking.require_room("c", "", "green")
+    assert error.value.retry_after is None, "no time makes room"
+    assert (await asking.require_room("b", "r", "green")).summary.id == "b"
+    for other in ("blue", ""):
+        await asking.require_room("c", "", other)
+    for number in range(3):
+        await asking.add(stored_voice(f"of-all-{number}"), Labels())
+    for owner in ("blue", ""):
+        with pytest.raises(Overloaded, match="there are 5 voices, allowed are 5"):
+            await asking.require_room("c", "", owner)
+    await asking.remove("a", "green")
+    await asking.require_room("c", "", "green")
 
 
 async def test_without_a_storage_there_are_only_presets(io: ThreadPoolExecutor) -> None:

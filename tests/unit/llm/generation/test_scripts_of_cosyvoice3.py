@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.errors import FailedPrecondition, InternalFault
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import FinishReason, Generation, Profile, Prompt, Sampling
@@ -113,11 +113,14 @@ def test_a_sentence_without_the_mark_is_refused(profile: Profile) -> None:
         whole_text = (
             "neither setup.prompt_text_ids nor text_ids has id 9, the mark <|endofprompt|>, which this model needs"
         )
-        with pytest.raises(InvalidRequest, match=re.escape(whole_text)):
+        with pytest.raises(FailedPrecondition, match=re.escape(whole_text)):
             requested_script(Generation(prompt=prompt, text=(1, 2), sampling=sampling), THIRD, 2048)
         with pytest.raises(
-            InvalidRequest, match=re.escape("setup.prompt_text_ids lacks id 9, the mark <|endofprompt|>")
+            FailedPrecondition, match=re.escape("setup.prompt_text_ids lacks id 9, the mark <|endofprompt|>")
         ):
+            requested_script(Generation(prompt=prompt, text=later(), sampling=sampling), THIRD, 2048)
+        # Who reads it looks after the services, not after the request.
+        with pytest.raises(FailedPrecondition, match=r"GetVoiceResponse\.system_text_ids\): update both"):
             requested_script(Generation(prompt=prompt, text=later(), sampling=sampling), THIRD, 2048)
     for generation in (
         Generation(prompt=Prompt(SYSTEM), text=(1, 2), sampling=sampling),

@@ -4,6 +4,7 @@ import json
 import pkgutil
 import shutil
 import tomllib
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.generations.generation import Generation
+from cosyserve.generations.reading import GENERATIONS
 from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
@@ -67,12 +71,35 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
         side_file(tmp_path, HEAD_BIAS_FILE)
 
 
-@pytest.mark.parametrize("facts", [None, "[]", '{"text_ids": 0}', '{"text_ids": "many"}', "other rows"])
+def test_a_vocabulary_is_what_its_file_describes_not_one_with_as_many_rows(tmp_path: Path) -> None:
+    """So a generation needs no row of its own to be told from the others."""
+    other = replace(COSYVOICE2.speech, end=6562, fill=6561, head_bias=False)
+    for speech in (other, COSYVOICE2.speech, COSYVOICE3.speech):
+        ExtendedVocabulary(276, speech).save(tmp_path / "vocabulary.json")
+        assert ExtendedVocabulary.load(tmp_path / "vocabulary.json").speech == speech
+
+
+@pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
+def test_a_file_of_an_earlier_release_has_no_description(tmp_path: Path, generation: Generation) -> None:
+    path = tmp_path / "vocabulary.json"
+    ExtendedVocabulary(276, generation.speech).save(path)
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "speech"})
+    )
+    assert ExtendedVocabulary.load(path).speech == generation.speech
+
+
+@pytest.mark.parametrize("facts", [None, "[]", '{"text_ids": 0}', '{"text_ids": "many"}', "other rows", "no names"])
 def test_another_numbering_is_refused(tmp_path: Path, facts: str | None) -> None:
     path = tmp_path / "vocabulary.json"
     if facts == "other rows":
         PUBLISHED.save(path)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"rows": 158_229}))
+    elif facts == "no names":
+        PUBLISHED.save(path)
+        stored = json.loads(path.read_text())
+        del stored["speech"]["special_names"]
+        path.write_text(json.dumps(stored))
     elif facts is not None:
         path.write_text(facts)
     with pytest.raises(ModelError, match=r"no description of an extended vocabulary|numbers its tokens in another way"):

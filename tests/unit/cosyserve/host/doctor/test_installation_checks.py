@@ -122,6 +122,16 @@ def test_what_is_missing_is_named_with_the_command_that_fetches_it(model: Path, 
     assert any(missing in finding.observed for finding in found)
 
 
+def test_phonemes_are_no_tokenizer_of_a_generation_with_a_system_part(model: Path, tmp_path: Path) -> None:
+    """Its frontend would not start."""
+    third = Path(shutil.copytree(ROOT / "tests" / "golden" / "tiny3", tmp_path / "tiny3"))
+    shutil.copytree(model / "phonemes", third / "phonemes")
+    before = check_model(third)
+    (third / "CosyVoice-BlankEN" / "vocab.json").unlink()
+    (found,) = [finding for finding in check_model(third) if finding not in before]
+    assert (found.state, "CosyVoice-BlankEN/vocab.json: missing" in found.observed) == (State.PROBLEM, True)
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,50 @@ async def test_a_busy_process_that_answers_late_is_not_silent() -> None:
     async with answering(Health(0.4)) as address:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(until_silent(address, 60), 3.0)
+
+
+async def standstills() -> None:
+    """Four times half a second in which this process does not run."""
+    for _ in range(4):
+        time.sleep(0.5)  # noqa: ASYNC251 - the loop is to stand still
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def _late_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child.http_health, "LATE_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("_late_early")
+async def test_where_all_stood_still_nobody_is_frozen() -> None:
+    """The supervisor was late itself, so the questions of that time do not count."""
+    async with answering(Health(*[None] * 4, State.SERVING)) as address:
+        still = asyncio.create_task(standstills())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until_silent(address, 60), 2.8)
+        await still
+
+
+@pytest.mark.usefixtures("_late_early")
+async def test_nor_is_what_is_asked_in_http() -> None:
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readline()
+        if asked > 4:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        else:
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        still = asyncio.create_task(standstills())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until_silent(address, 60, http=True), 2.8)
+        await still
 
 
 async def test_a_port_that_is_not_read() -> None:

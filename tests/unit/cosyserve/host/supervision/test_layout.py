@@ -114,3 +114,46 @@ def test_ports_that_are_taken_are_refused() -> None:
         laid(ports={"llm": [port], "token2wav": [port]})
     with pytest.raises(SettingsError, match=rf"llm\.0 would listen on port {port}, which the public door has"):
         laid(ports={"llm": [port]}, listen=f"127.0.0.1:{port}")
+
+
+def health(**addresses: str) -> dict[str, str]:
+    return {f"COSYSERVE_{service.upper()}_HEALTH_LISTEN": address for service, address in addresses.items()}
+
+
+def test_each_replica_has_its_own_address_of_health_and_metrics() -> None:
+    places = laid({"llm": 3, "token2wav": 2}, health(llm="0.0.0.0:8081", token2wav="127.0.0.1:0", frontend="[::1]:90"))
+    assert {place.label: place.environ.get(f"COSYSERVE_{place.service.upper()}_HEALTH_LISTEN") for place in places} == {
+        "llm.0": "0.0.0.0:8081",
+        "llm.1": "0.0.0.0:8082",
+        "llm.2": "0.0.0.0:8083",
+        "token2wav.0": "127.0.0.1:0",
+        "token2wav.1": "127.0.0.1:0",
+        "frontend.0": "[::1]:90",
+        "orchestrator.0": None,
+    }
+    # What is no address is the service's to refuse.
+    assert laid({"llm": 2}, health(llm="8081"))[1].environ["COSYSERVE_LLM_HEALTH_LISTEN"] == "8081"
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            {"environ": health(llm="[::]:8081", token2wav="[::]:8082")},
+            r"token2wav\.0 would have port 8082, which llm",
+        ),
+        (
+            {"environ": health(orchestrator="[::]:8082", llm="[::]:8081")},
+            r"orchestrator\.0 would have port 8082",
+        ),
+        ({"environ": health(llm="[::]:65535")}, r"llm\.1 would have port 65536; allowed are 1 to 65535"),
+        (
+            {"environ": health(llm="[::]:8081"), "ports": {"frontend": [8082]}},
+            r"8082, which HEALTH_LISTEN of llm\.1 has",
+        ),
+        ({"environ": health(llm="[::]:8081"), "listen": "127.0.0.1:8082"}, r"8082, which HEALTH_LISTEN of llm"),
+    ],
+)
+def test_no_two_processes_serve_health_on_one_port(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        laid({"llm": 2}, **how)
