@@ -97,6 +97,9 @@ class CausalFilterNetwork:
     first piece has `late` less and the last one of a sentence `late` more.
     """
 
+    context_frames = 0
+    """Frames that are computed again for the sake of later ones: none, columns are kept."""
+
     def __init__(self, config: CausalVocoderConfig, weights: Weights, device: torch.device) -> None:
         weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith(PITCH)}
         self._config, self._limit, self._bins = config, config.audio_limit, config.bins
