@@ -112,7 +112,7 @@ class History:
         if before is None:
             before = x.new_zeros(x.shape[0], keep if zeros is None else zeros, x.shape[1]).transpose(1, 2)
         x = side_by_side(before, x)
-        self._columns[name] = x[..., x.shape[-1] - keep :]
+        self._columns[name] = x[..., max(0, x.shape[-1] - keep) :]
         return x
 
     def extended_signal(self, name: str, x: Tensor, passed: int) -> Tensor:
