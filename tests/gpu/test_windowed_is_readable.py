@@ -71,7 +71,7 @@ def streamed(made: WindowedVocoder, given: list[Tensor], first_slot: int = 1) ->
             windows = [Render(slot, rendered, count, end, SEED + at, at) for at, slot in enumerate(slots)]
             sound = made.run(windows, 10 if count <= 10 else 50)
             for own, window, row in zip(pieces, windows, sound, strict=True):
-                own.append(row[made.determined(window)].clone())
+                own.append(row[window.determined(made.late_samples)].clone())
             rendered += count
     return [torch.cat(own) for own in pieces]
 

@@ -106,6 +106,8 @@ def _streamed(windowed: WindowedVocoder, mel: Tensor) -> Tensor:
         received, end = have, FRAMES if have == FRAMES else None
         while count := min(50, (FRAMES if end else have - windowed.hold_back_frames) - first):
             window = Render(7, first, count, end, SEED, 3)
-            pieces.append(windowed.run([window], 10 if count <= 10 else 50)[0, windowed.determined(window)].clone())
+            pieces.append(
+                windowed.run([window], 10 if count <= 10 else 50)[0, window.determined(windowed.late_samples)].clone()
+            )
             first += count
     return torch.cat(pieces)

@@ -68,7 +68,7 @@ class VocoderStep:
             host = self._to_host.receive(samples).numpy()
             for row, at in enumerate(part):
                 works[at].state.rendered += counts[at]
-                works[at].samples.append(host[row, self._vocoder.determined(windows[row])])
+                works[at].samples.append(host[row, windows[row].determined(self._vocoder.late_samples)])
 
     @staticmethod
     def _window(state: PagedState, count: int) -> Render:

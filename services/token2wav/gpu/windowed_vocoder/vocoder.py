@@ -54,7 +54,8 @@ class WindowedVocoder:
         self.shapes = {frames: network.shape(config, frames) for frames in sorted(lengths)}
         longest = self.shapes[max(lengths)]
         self.hold_back_frames = longest.hold_back
-        self._late = -longest.samples.start
+        self.late_samples = -longest.samples.start
+        """Samples at the end of a window's last frame that wait for the next frame."""
         # A multiple of 32, so that table rows are aligned and kernels are compiled once.
         most = -(-self.buckets[-1] // 32) * 32
         with torch.inference_mode():
@@ -99,8 +100,8 @@ class WindowedVocoder:
 
     @torch.inference_mode()
     def run(self, windows: Sequence[Render], frames: int = WINDOW_FRAMES) -> Tensor:
-        """Samples float32 [windows, n], until the next call; those of each row that `determined`
-        names are valid.
+        """Samples float32 [windows, n], until the next call; those of each row that
+        `Render.determined` names are valid.
 
         frames: one of `shapes`, at least every count.
         """
@@ -126,13 +127,6 @@ class WindowedVocoder:
             graph.replay()
         samples = count(self.shapes[frames].samples)
         return self.samples[: len(windows) * samples].view(-1, samples)
-
-    def determined(self, window: Render) -> slice:
-        """The samples of the window's row that are valid. Those at the end of its last frame which
-        wait for the next frame are at the beginning of the next window.
-        """
-        end = SAMPLES_PER_MEL_FRAME * window.count + (self._late if window.ended else 0)
-        return slice(0 if window.first else self._late, end)
 
     @torch.inference_mode()
     def capture(self) -> None:
@@ -173,7 +167,7 @@ class WindowedVocoder:
         self._launch(
             overlapped, (ceil(samples, 512), batch), self._short, self._window, self.samples, first, end, columns,
             samples,
-            shape.post.start, self._late, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME,
+            shape.post.start, self.late_samples, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME,
             RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
             FFT=config.n_fft, STEP=config.hop_len, BLOCK=512,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cosyserve.spec import CHUNK_FRAMES
+from cosyserve.spec import CHUNK_FRAMES, SAMPLES_PER_MEL_FRAME
 
 WINDOW_FRAMES = CHUNK_FRAMES
 
@@ -25,6 +25,13 @@ class Render:
     def ended(self) -> bool:
         """Whether the sentence ends with it."""
         return self.end is not None and self.first + self.count >= self.end
+
+    def determined(self, late: int) -> slice:
+        """The samples of the window's row that are valid: those of its frames, and before them
+        `late` samples that waited for its first one; so many of the last frame wait again.
+        """
+        end = SAMPLES_PER_MEL_FRAME * self.count + (late if self.ended else 0)
+        return slice(0 if self.first else late, end)
 
 
 _AROUND, _ALONE = 7, 150

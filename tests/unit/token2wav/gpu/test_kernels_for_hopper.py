@@ -37,16 +37,16 @@ def compiled(cache: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def spilling(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    allowed = dict.fromkeys(SINES, SINE_STACK)
-    return [kernel for kernel in found if kernel["stack"] > allowed.get(kernel["kernel"], 0) or kernel["local"]]
+    return [kernel for kernel in found if kernel["stack"] > STACK.get(kernel["kernel"], 0) or kernel["local"]]
 
 
 WINDOW_KERNELS = {
     "analysed", "from_ring", "overlapped", "pitch", "pitch_layer", "short_frames", "windowed_convolution"
 }  # fmt: skip
-SINES = {"excitation", "held_waves", "short_frames"}
-"""They have a stack of some bytes without spilling, in which CUDA's sine reduces large angles."""
-SINE_STACK = 48
+STACK = {"excitation": 32, "held_waves": 48, "pitch_layer": 16, "short_frames": 32}
+"""Bytes at most, of others none: CUDA's sine reduces large angles there, and a layer in float64
+keeps two numbers there.
+"""
 SOURCE_KERNELS = {"hift": {"excitation", "phases"}, "causal-hift": {"held_excitation", "held_waves"}}
 
 

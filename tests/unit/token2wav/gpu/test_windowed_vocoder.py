@@ -92,7 +92,7 @@ def streamed(made: WindowedVocoder, mels: list[Tensor], arrivals: list[int]) -> 
             windows = [Render(slot, first, count, end, SEED + slot, SENTENCE) for slot in slots]
             sound = made.run(windows, frames)
             for at, own in enumerate(pieces):
-                own.append(sound[at, made.determined(windows[at])].clone())
+                own.append(sound[at, windows[at].determined(made.late_samples)].clone())
             first += count
     return [torch.cat(own) for own in pieces]
 
@@ -132,7 +132,7 @@ def test_numbers_that_are_none_stay_in_their_window(network: Network) -> None:
     made.write([3], [0], [torch.full((frames, 80), float("nan"))])
     found = made.run([Render(2, 0, 3, None, SEED, SENTENCE), Render(3, 0, 3, None, SEED, SENTENCE)], 3)
     assert torch.equal(found[0], in_batch)
-    assert not torch.isfinite(found[1, made.determined(Render(3, 0, 3, None, SEED, SENTENCE))]).any()
+    assert not torch.isfinite(found[1, Render(3, 0, 3, None, SEED, SENTENCE).determined(made.late_samples)]).any()
 
 
 def test_small_weights_lose_nothing_to_half_precision() -> None:
