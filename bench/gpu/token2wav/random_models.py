@@ -10,7 +10,7 @@ from torch import Tensor
 from bench.generations.random_models import TINY3
 from bench.generations.random_weights import voiced_tensors
 from bench.parts.part import ResultsFile
-from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.real_size import PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.reading import GENERATIONS
 from cosyserve.model_directory import ModelDirectory
@@ -28,6 +28,8 @@ from services.token2wav.vocoder.weights import VocoderConfig, fused
 from services.token2wav.vocoder.weights import expected_tensors as expected_vocoder_tensors
 
 PUBLISHED = PUBLISHED_FLOW
+TINY = TINY3.parent / "tiny"
+"""The reduced models have the kernels of the published ones."""
 DEVICE = torch.device("cuda")
 
 
@@ -59,11 +61,10 @@ def random_vocoder() -> tuple[Network, VocoderConfig, dict[str, Tensor]]:
     """The vocoder of `bench.real_size` of the published sizes, weight norm fused."""
     (generation,) = [each for each in GENERATIONS if each.name == RUN.generation]
     network = NETWORKS[generation.vocoder_network]
-    if generation is COSYVOICE2:
-        config = replace(network.read_config(ModelDirectory(DEMO)), base_channels=512, f0_channels=512)
-        return network, config, fused(vocoder_tensors())
-    config = replace(network.read_config(ModelDirectory(TINY3)), base_channels=512, f0_channels=512)
-    return network, config, fused(voiced_tensors(expected_vocoder_tensors(config)))
+    config = network.read_config(ModelDirectory(TINY if generation is COSYVOICE2 else TINY3))
+    config = replace(config, base_channels=512, f0_channels=512)
+    tensors = vocoder_tensors() if generation is COSYVOICE2 else voiced_tensors(expected_vocoder_tensors(config))
+    return network, config, fused(tensors)
 
 
 def readable_vocoder(config: VocoderConfig, weights: dict[str, Tensor]) -> Vocoder:
