@@ -15,7 +15,7 @@ import torch
 
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.engines.token2wav_graphs import components_of
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
@@ -29,7 +29,7 @@ from services.token2wav.engines.artifacts import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.shapes import Profile, profiles
+from services.token2wav.engines.shapes import Profile, frames_around, profiles
 from services.token2wav.engines.tensorrt import machine_facts, on_device, tensorrt_library
 from services.token2wav.flow.loading import network_files
 from tools.model.export import export
@@ -62,11 +62,11 @@ def build(
     check_precision(precision, machine["gpu"], machine["compute_capability"])
     graphs = export(model, cache, precision, published)
     directory, masked = ModelDirectory(model), graphs.key.facts["estimator"] == OWN
-    width = network_files(directory).config(directory).position_width
+    width, around = network_files(directory).config(directory).position_width, frames_around(directory)
     plans = []
     with shared_engine_lock(graphs.directory):
-        for component in components_of(directory):
-            shapes = profiles(component, streams, width, masked=masked)
+        for component in COMPONENTS:
+            shapes = profiles(component, streams, width, masked=masked, around=around)
             began = time.monotonic()
             write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)
             entry = cache.obtain(plan_key(component, graphs.key, machine, shapes, options.compatibility), write)

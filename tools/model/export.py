@@ -2,7 +2,7 @@
 the engine cache.
 
 The files are encoder, estimator, pitch and filter (`tools.model.graphs.*_graph` say what goes in
-and out); CosyVoice3 has the first two, and its vocoder runs in torch.
+and out).
 The same weights give the same bytes. What is there already is not made again; --out copies the
 files to where they can be looked at.
 """
@@ -17,19 +17,18 @@ import onnx
 import torch
 
 from cosyserve.engines.engine_cache import Engine, EngineCache
-from cosyserve.engines.token2wav_graphs import components_of, has_vocoder_graphs
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
 from services.token2wav.engines.artifacts import OWN, PRECISIONS, graph_file, graphs_key, published_estimator
 from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.loading import network_files
-from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.flow_graphs import flow_graphs
 from tools.model.graphs.graph import Array, Precision, write
 from tools.model.graphs.velocity_graph import read_published
-from tools.model.graphs.vocoder_graph import FilterGraph, PitchGraph
+from tools.model.graphs.vocoder_graphs import vocoder_graphs
 from tools.model.output.command import check_graphs, command, engine_cache, graphs_arguments, say
 from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import in_units
@@ -38,12 +37,12 @@ _ROOM = 16 << 20
 
 
 def graphs(model: Path, precision: Precision, published: Path | None = None) -> dict[str, onnx.ModelProto]:
-    """The graphs of `components_of`. published: an estimator to take as it is. Raises ModelError
+    """All graphs of a model. published: an estimator to take as it is. Raises ModelError
     naming file and tensor.
     """
     metadata = {"model_hash": model_hash(model)}
     flow, config = flow_weights(model)
-    writers = flow_graphs(ModelDirectory(model))
+    writers, sound_writers = flow_graphs(ModelDirectory(model)), vocoder_graphs(ModelDirectory(model))
     if published is None:
         tensors = estimator_weights(flow)
         scales = None
@@ -55,12 +54,13 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
             raise ModelError(f"{model}: {error}; choose another --precision") from error
     else:
         estimator = read_published(published)
-    made = {"encoder": writers.encoder(flow, config).model(metadata), "estimator": estimator}
-    if has_vocoder_graphs(ModelDirectory(model)):
-        vocoder, vocoder_config = vocoder_weights(model)
-        made["pitch"] = PitchGraph(vocoder, vocoder_config).model(metadata)
-        made["filter"] = FilterGraph(vocoder, vocoder_config).model(metadata)
-    return made
+    vocoder, vocoder_config = sound_writers.weights(ModelDirectory(model))
+    return {
+        "encoder": writers.encoder(flow, config).model(metadata),
+        "estimator": estimator,
+        "pitch": sound_writers.pitch(vocoder, vocoder_config).model(metadata),
+        "filter": sound_writers.filter(vocoder, vocoder_config).model(metadata),
+    }
 
 
 def export(model: Path, cache: EngineCache, precision: Precision, published: Path | None = None) -> Engine:
@@ -106,15 +106,6 @@ def estimator_weights(flow: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(ESTIMATOR): tensor for name, tensor in flow.items() if name.startswith(ESTIMATOR)}
 
 
-def vocoder_weights(model: Path) -> tuple[dict[str, Array], VocoderConfig]:
-    """All tensors of `hift.pt`, float32, weight norm fused. Raises ModelError naming file and
-    tensor.
-    """
-    directory = ModelDirectory(model)
-    config = read_config(directory)
-    return {name: tensor.numpy() for name, tensor in load_weights(directory, config).items()}, config
-
-
 @command(
     "export",
     "Write the graphs of token2wav as ONNX files.",
@@ -126,7 +117,7 @@ def vocoder_weights(model: Path) -> tuple[dict[str, Array], VocoderConfig]:
 def main(options: argparse.Namespace) -> int:
     check_graphs(options)
     stored = export(options.model, engine_cache(options), Precision(options.precision), options.published)
-    for component in components_of(ModelDirectory(options.model)):
+    for component in COMPONENTS:
         path = stored.file(graph_file(component))
         print(f"{path}  {path.stat().st_size} bytes")
         if options.out is not None:

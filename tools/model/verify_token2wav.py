@@ -16,7 +16,7 @@ import torch
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.engines.token2wav_graphs import COMPONENTS, components_of
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
@@ -32,7 +32,7 @@ from services.token2wav.engines.artifacts import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.shapes import profiles
+from services.token2wav.engines.shapes import frames_around, profiles
 from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.tensorrt import TensorRTEngine, machine_facts, tensorrt_library
 from tools.model.comparison.graph_cases import MOST_STREAMS, Case, Reference
@@ -63,9 +63,9 @@ def cached_plans(
     command that builds what is missing.
     """
     machine, masked = machine_facts(device, tensorrt_library().__version__), graphs.key.facts["estimator"] == OWN
-    plans = {}
-    for component in components_of(ModelDirectory(options.model)):
-        shapes = profiles(component, options.streams, width, masked=masked)
+    plans, around = {}, frames_around(ModelDirectory(options.model))
+    for component in COMPONENTS:
+        shapes = profiles(component, options.streams, width, masked=masked, around=around)
         entry = cache.find(plan_key(component, graphs.key, machine, shapes, options.compatibility))
         if not isinstance(entry, CachedEngine):
             chosen = options.model, options.precision, options.published, options.engines
@@ -98,16 +98,19 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
     reference = Reference(options.model)
     graphs = export(options.model, cache, precision, options.published)
     masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.position_width
-    components = components_of(ModelDirectory(options.model))
     with ExitStack() as held, Step() as step:
         held.enter_context(shared_engine_lock(graphs.directory))
-        models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in components}
+        models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in COMPONENTS}
         if options.runtime == "tensorrt":
             device = _gpu(options.device)
             slots, factor = Slots(device, 1), _GPU_FACTOR
             plans = cached_plans(options, cache, graphs, device, width, held)
             engines = {component: partial(once, plan, slots) for component, plan in plans.items()}
-            shapes = {component: profiles(component, MOST_STREAMS, width, masked=masked) for component in components}
+            around = frames_around(ModelDirectory(options.model))
+            shapes = {
+                component: profiles(component, MOST_STREAMS, width, masked=masked, around=around)
+                for component in COMPONENTS
+            }
             executors = dict.fromkeys(COMPONENTS, by_tensorrt(shapes, device, slots))
 
         def announced() -> Iterator[Case]:

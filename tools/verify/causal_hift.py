@@ -75,12 +75,12 @@ def _layers(vocoder: CausalVocoder, mel: Tensor, given: Tensor) -> dict[str, Rec
     network, frames = vocoder.filter, mel.shape[2]
     spectrum = network.analysed(given, frames, History(), True)
     padded = F.pad(mel, (0, vocoder.config.conv_pre_look_right))
-    before = network.pre(padded)
+    before = network.conv_pre(padded)
     first, history = network.levels[0], History()
     down = first.down(spectrum, history)
     recipes: dict[str, Recipe] = {
         "source_stft": (NETWORK, lambda: spectrum),
-        "conv_pre_out": (NETWORK, lambda: network.pre(padded)),
+        "conv_pre_out": (NETWORK, lambda: network.conv_pre(padded)),
         "up0_out": (NETWORK, lambda: first.raised(before, History())),
         "source_down0_out": (NETWORK, lambda: down),
         "source0_out": (NETWORK, lambda: first.source_block(down, History())),

@@ -12,7 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.gpu.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, random_flow, random_vocoder
+from bench.gpu.token2wav.random_models import (
+    DEVICE,
+    PUBLISHED,
+    RUN,
+    RandomVoice,
+    apart,
+    random_flow,
+    random_vocoder,
+    readable_vocoder,
+)
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import Flow, as_prompt
 from services.token2wav.flow.unet.network import UnetNetwork
@@ -21,16 +30,17 @@ from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 
 PAGES = 60
 
 
 def _decoder() -> PagedDecoder:
-    config, weights = random_vocoder()
+    network, config, weights = random_vocoder()
     began = time.perf_counter()
     flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=PAGES, most=64)
-    vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision="float16")
+    vocoder = WindowedVocoder(
+        config, weights, DEVICE, slots=300, launch=flow.launch, precision="float16", network=network
+    )
     flow.capture()
     vocoder.capture()
     memory = torch.cuda.memory_allocated() / 2**30
@@ -48,8 +58,7 @@ def decoder() -> None:
     """The decoder's samples, streams together, alone and with a kept prompt, against the readable
     vocoder over the paged flow's mel.
     """
-    config, weights = random_vocoder()
-    plain = HiftVocoder(config, weights, DEVICE)
+    plain = readable_vocoder(*random_vocoder()[1:])
     fast = _decoder()
     cases = [(87, 60), (0, 77), (30, 5), (110, 101)]
 
@@ -121,7 +130,7 @@ def readable() -> None:
         flow.blocks([flow.fork(prompt_state)], [unit.tokens], [unit.ahead])
 
     rows["flow block behind 87 tokens"] = timed(warm, 5, 1)
-    vocoder = HiftVocoder(*random_vocoder(), DEVICE)
+    vocoder = readable_vocoder(*random_vocoder()[1:])
     mel = torch.randn(80, 400, device=DEVICE)
     for frames in (10, 50):
         state_v = vocoder.start(0, 0, 26, frames)

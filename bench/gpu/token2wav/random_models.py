@@ -7,24 +7,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.generations.random_models import TINY3
+from bench.generations.random_weights import voiced_tensors
 from bench.parts.part import ResultsFile
-from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.real_size import PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.reading import GENERATIONS
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
-from services.token2wav.vocoder.weights import VocoderConfig, fused, read_config
+from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS, Network
+from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
+from services.token2wav.vocoder.causal.vocoder import CausalVocoder
+from services.token2wav.vocoder.causal.weights import CausalVocoderConfig
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.weights import VocoderConfig, fused
+from services.token2wav.vocoder.weights import expected_tensors as expected_vocoder_tensors
 
 PUBLISHED = PUBLISHED_FLOW
+TINY = TINY3.parent / "tiny"
+"""The reduced models have the kernels of the published ones."""
 DEVICE = torch.device("cuda")
 
 
 @dataclass
 class Run:
-    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of
-    what; results: the figures of the part, in their file as soon as they are there."""
+    """Options of this process. generation: whose vocoder; compile_only: fill the compiler's cache,
+    time nothing; shard: of what; results: the figures of the part, in their file as soon as they
+    are there.
+    """
 
+    generation: str = COSYVOICE2.name
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     results: ResultsFile = field(default_factory=ResultsFile)
@@ -41,10 +57,21 @@ def random_flow(config: UnetConfig, device: torch.device) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def random_vocoder() -> tuple[VocoderConfig, dict[str, Tensor]]:
-    """The vocoder of `bench.real_size`, weight norm fused."""
-    config = replace(read_config(ModelDirectory(DEMO)), base_channels=512, f0_channels=512)
-    return config, fused(vocoder_tensors())
+def random_vocoder() -> tuple[Network, VocoderConfig, dict[str, Tensor]]:
+    """The vocoder of `bench.real_size` of the published sizes, weight norm fused."""
+    (generation,) = [each for each in GENERATIONS if each.name == RUN.generation]
+    network = NETWORKS[generation.vocoder_network]
+    config = network.read_config(ModelDirectory(TINY if generation is COSYVOICE2 else TINY3))
+    config = replace(config, base_channels=512, f0_channels=512)
+    tensors = vocoder_tensors() if generation is COSYVOICE2 else voiced_tensors(expected_vocoder_tensors(config))
+    return network, config, fused(tensors)
+
+
+def readable_vocoder(config: VocoderConfig, weights: dict[str, Tensor]) -> Vocoder:
+    """The same vocoder on the GPU in torch."""
+    if isinstance(config, CausalVocoderConfig):
+        return CausalVocoder(config, weights, ReferenceNoise(ModelDirectory(TINY3), config), DEVICE)
+    return HiftVocoder(config, weights, DEVICE)
 
 
 class RandomVoice:

@@ -3,19 +3,21 @@ costs by batch.
 """
 
 import time
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.gpu.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
+from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder, readable_vocoder
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render
-from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 
 BATCHES = (1, 2, 4, 8, 16, 32)
+STREAMS = (*BATCHES, 64)
+"""More than a batch holds take several."""
 FRAMES, SEED = 237, 0x123456789AB
 ARRIVALS = (26, 76, 126, 176, 226, FRAMES)
 """Frames that are there at each step: hops behind a prompt of 87 tokens, and the end."""
@@ -39,18 +41,18 @@ def vocoder(precision: str) -> None:
     """Windows against the readable vocoder's whole sentence, then milliseconds of a window by
     batch.
     """
-    config, weights = random_vocoder()
+    network, config, weights = random_vocoder()
     if RUN.compile_only:
         launch = CompileShare(RUN.shard[0], RUN.shard[1])
         windowed = WindowedVocoder(
-            config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precision
+            config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precision, network=network
         )
         for batch in BATCHES:
             for frames in windowed.shapes:
                 windowed.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
         torch.cuda.synchronize()
         return
-    plain = HiftVocoder(config, weights, DEVICE)
+    plain = readable_vocoder(config, weights)
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     wanted = plain.offline(mel, SEED, 3)
     rows = RUN.results
@@ -58,7 +60,8 @@ def vocoder(precision: str) -> None:
         began = time.perf_counter()
         print("excitation next to the levels before" if parallel else "one after the other", flush=True)
         windowed = WindowedVocoder(
-            config, weights, DEVICE, slots=40, launch=Launcher(True), precision=precision, side_streams=parallel
+            config, weights, DEVICE, slots=40, launch=Launcher(True), precision=precision, side_streams=parallel,
+            network=network,
         )  # fmt: skip
         windowed.capture()
         seconds = time.perf_counter() - began
@@ -73,12 +76,13 @@ def vocoder(precision: str) -> None:
             flush=True,
         )
         for frames in windowed.shapes:
-            for batch in BATCHES:
-                windows = [Render(at + 1, 0, frames, None, at, 0) for at in range(batch)]
+            for batch in STREAMS:
+                windows = [Render(at + 1, 0, frames, None, at, 0) for at in range(min(batch, BATCHES[-1]))]
                 windowed.run(windows, frames)
-                rows[f"{kind} {frames} {batch}"] = spent = timed(windowed._graphs[frames, batch].replay, 20)
+                graph, times = windowed._graphs[frames, len(windows)], batch // len(windows)
+                rows[f"{kind} {frames} {batch}"] = spent = timed(partial(_replay, graph, times), 20)
                 began = time.perf_counter()
-                for _ in range(20):
+                for _ in range(20 * times):
                     windowed.run(windows, frames)
                 host = 1000 * (time.perf_counter() - began) / 20
                 torch.cuda.synchronize()
@@ -89,6 +93,11 @@ def vocoder(precision: str) -> None:
         del windowed
 
 
+def _replay(graph: torch.cuda.CUDAGraph, times: int) -> None:
+    for _ in range(times):
+        graph.replay()
+
+
 def _streamed(windowed: WindowedVocoder, mel: Tensor) -> Tensor:
     pieces, first, received = [], 0, 0
     windowed.forget(7)
@@ -96,10 +105,9 @@ def _streamed(windowed: WindowedVocoder, mel: Tensor) -> Tensor:
         windowed.write([7], [received], [mel.T[received:have]])
         received, end = have, FRAMES if have == FRAMES else None
         while count := min(50, (FRAMES if end else have - windowed.hold_back_frames) - first):
+            window = Render(7, first, count, end, SEED, 3)
             pieces.append(
-                windowed.run([Render(7, first, count, end, SEED, 3)], 10 if count <= 10 else 50)[
-                    0, : 480 * count
-                ].clone()
+                windowed.run([window], 10 if count <= 10 else 50)[0, window.determined(windowed.late_samples)].clone()
             )
             first += count
     return torch.cat(pieces)

@@ -15,7 +15,7 @@ from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.engines.token2wav_graphs import components_of
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import ModelError
 from cosyserve.host.hardware import Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration
@@ -57,7 +57,7 @@ def engines_are_built(
     gpus, tensorrt = [] if machine.gpu is None else [machine.gpu.facts], machine.version(*TENSORRT)
     components = {"token2wav.graphs"}
     if configuration.on_gpu:
-        components = {f"token2wav.{part}" for part in components_of(directory)}
+        components = {f"token2wav.{part}" for part in COMPONENTS}
         wanted["compatibility"] = variables.get(_COMPATIBILITY) or "none"
     libraries = {"tensorrt": tensorrt} if tensorrt is not None else {}
     return components <= {

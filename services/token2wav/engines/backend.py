@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cosyserve.engines.compatibility import Identity
-from cosyserve.engines.token2wav_graphs import components_of
+from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
@@ -21,14 +21,13 @@ from services.token2wav.engines.flow import EngineFlow
 from services.token2wav.engines.prefix_decoder import PrefixDecoder, RefusingDecoder
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile as Built
-from services.token2wav.engines.shapes import profiles
+from services.token2wav.engines.shapes import frames_around, profiles
 from services.token2wav.engines.slots import Slots
-from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
+from services.token2wav.engines.vocoder_networks import replace_networks
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.loading import network_files
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.loading import load_vocoder
 
 Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
@@ -69,19 +68,19 @@ def assemble(
     streams = settings.widest_step or (1 if device.type == "cpu" else 16)
     with contextlib.ExitStack() as locks:
         stored = CachedEngines(model, model_hash, settings, streams, locks)
+        around = frames_around(directory)
         engines = {
-            component: load(component, stored, profiles(component, streams, config.position_width, masked=masked))
-            for component in components_of(directory)
+            component: load(
+                component, stored, profiles(component, streams, config.position_width, masked=masked, around=around)
+            )
+            for component in COMPONENTS
         }
         slots = Slots(device, settings.engine_contexts)
         flow = EngineFlow(
             config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams
         )
         vocoder = load_vocoder(directory, device)
-        if isinstance(vocoder, HiftVocoder):
-            # HiftVocoder uses only the members that these two classes implement.
-            vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
-            vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
+        replace_networks(vocoder, engines, slots)
         release = locks.pop_all().close
     continuous: Decoder[Any] = (
         PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else RefusingDecoder()

@@ -4,7 +4,11 @@ which engines are built follow from them.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from cosyserve.errors import ModelError
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Shape, Shapes
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS
@@ -13,14 +17,37 @@ USUAL_TOKENS = 1000
 """Prompt and sentence of 40 seconds: streams up to this length may share a batch."""
 _FINE_BLOCKS = 20
 """Up to 20 seconds lengths are padded to whole seconds, then to steps of a tenth or less."""
-CONTEXT_FRAMES = 15
-"""Mel frames of context on each side of a range of samples: 14 of convolution, 14.3 of
-excitation.
-"""
 STRETCH_FRAMES = 50
 """Maximum number of frames in one call of the filter network."""
 SOURCE_MARGIN = 8
 """Samples of excitation on each side of those of the frames: half a transform."""
+
+
+@dataclass(frozen=True)
+class FramesAround:
+    """Mel frames around a range of samples that the filter network gets. before, after: context,
+    whose samples are computed and discarded. ahead: frames without samples.
+    """
+
+    before: int
+    after: int
+    ahead: int
+
+
+FRAMES_AROUND = {"hift": FramesAround(15, 15, 0), "causal-hift": FramesAround(30, 0, 4)}
+"""By vocoder network. Of HiFT 14 frames of convolution and 14.3 of excitation on each side; of
+causal HiFT 29.6 of excitation before.
+"""
+
+
+def frames_around(directory: ModelDirectory) -> FramesAround:
+    """Of the directory's vocoder. Raises ModelError for a network that engines do not run."""
+    name = generation_of(directory).vocoder_network
+    if name not in FRAMES_AROUND:
+        raise ModelError(
+            f"{directory.path}: engines run the vocoder networks {', '.join(FRAMES_AROUND)}; this one is {name}"
+        )
+    return FRAMES_AROUND[name]
 
 
 def padded(tokens: int) -> int:
@@ -82,8 +109,12 @@ def pitch_shapes(streams: int, frames: int) -> dict[str, Shape]:
     return {"mel": (streams, MEL_BINS, frames)}
 
 
-def filter_shapes(streams: int, frames: int) -> dict[str, Shape]:
-    return {"mel": (streams, MEL_BINS, frames), "source": (streams, SAMPLES_PER_MEL_FRAME * frames + 2 * SOURCE_MARGIN)}
+def filter_shapes(streams: int, frames: int, ahead: int = 0) -> dict[str, Shape]:
+    """Inputs of the filter network; ahead: frames of mel behind those whose samples it computes."""
+    return {
+        "mel": (streams, MEL_BINS, frames + ahead),
+        "source": (streams, SAMPLES_PER_MEL_FRAME * frames + 2 * SOURCE_MARGIN),
+    }
 
 
 @dataclass(frozen=True)
@@ -119,9 +150,16 @@ def _text(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def profiles(component: str, streams: int, width: int | None = None, *, masked: bool = True) -> list[Profile]:
+def profiles(
+    component: str,
+    streams: int,
+    width: int | None = None,
+    *,
+    masked: bool = True,
+    around: FramesAround = FRAMES_AROUND["hift"],
+) -> list[Profile]:
     """The profiles for which an engine is built; the first one that covers a shape is used.
-    streams: maximum number in a batch. width: see `encoder_shapes`.
+    streams: maximum number in a batch. width: see `encoder_shapes`. around: of the vocoder.
 
     encoder, estimator: batches of up to 40 seconds, and one stream of up to the longest request, so
     that other lengths do not pay for its memory. masked: False is the published estimator, whose
@@ -142,8 +180,10 @@ def profiles(component: str, streams: int, width: int | None = None, *, masked: 
             Profile(at(1, 1), at(1, 2 * USUAL_TOKENS), at(1, LONGEST_TOKENS)),
         ]
     if component in ("pitch", "filter"):
-        shapes, tuned = (pitch_shapes, 20) if component == "pitch" else (filter_shapes, 40)
-        return [Profile(shapes(1, 1), shapes(few, tuned), shapes(batch, STRETCH_FRAMES + 2 * CONTEXT_FRAMES))]
+        shapes = pitch_shapes if component == "pitch" else partial(filter_shapes, ahead=around.ahead)
+        tuned = 20 if component == "pitch" else 40
+        longest = around.before + STRETCH_FRAMES + around.after
+        return [Profile(shapes(1, 1), shapes(few, tuned), shapes(batch, longest))]
     raise ValueError(f"component {component!r} is not known")
 
 

@@ -1,4 +1,4 @@
-"""The vocoder's two networks as engines, in place of those of `Vocoder`."""
+"""HiFT's two networks as engines, in place of those of `HiftVocoder`."""
 
 import torch
 import torch.nn.functional as F
@@ -6,12 +6,14 @@ from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Engine
-from services.token2wav.engines.shapes import CONTEXT_FRAMES, SOURCE_MARGIN, STRETCH_FRAMES, filter_shapes, pitch_shapes
+from services.token2wav.engines.shapes import FRAMES_AROUND, SOURCE_MARGIN, STRETCH_FRAMES, filter_shapes, pitch_shapes
 from services.token2wav.engines.slots import Slots, filled
 from services.token2wav.inputs.request import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.receptive_field import Plan, plan
 from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.weights import VocoderConfig
+
+_AROUND = FRAMES_AROUND["hift"]
 
 
 class EnginePitch:
@@ -55,7 +57,7 @@ class EngineFilter:
             for begin, end in stretches(last - first):
                 raise_if_stopped(stop)
                 begin, end = first + begin, first + end
-                from_frame, to_frame = max(0, begin - CONTEXT_FRAMES), min(mel.shape[2], end + CONTEXT_FRAMES)
+                from_frame, to_frame = max(0, begin - _AROUND.before), min(mel.shape[2], end + _AROUND.after)
                 count, frames = mel.shape[0], to_frame - from_frame
                 network = slot.at(
                     self._engine, filter_shapes(count, frames), {"samples": (count, SAMPLES_PER_MEL_FRAME * frames)}

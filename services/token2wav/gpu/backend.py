@@ -9,8 +9,6 @@ import torch
 import triton
 
 from cosyserve.engines.compatibility import Identity
-from cosyserve.engines.kernel_cache import Unsuitable
-from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
@@ -20,11 +18,10 @@ from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.windowed_vocoder.loading import load_windowed
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import load_weights, read_config
 
 SLOTS = 1024
 """Streams whose mel and phase the vocoder can hold; 41 KB each."""
@@ -43,12 +40,9 @@ def load_paged(
 
     The device has passed `suitability.check_device`. Raises SettingsError for a budget that holds
     less than two seconds of audio or does not fit into the device's memory next to the engine
-    itself, Unsuitable if the kernels cannot be compiled or the windowed vocoder has another network
-    than the model.
+    itself, Unsuitable if the kernels cannot be compiled or the windowed vocoder has none for the
+    model's network.
     """
-    if settings.gpu_vocoder == "windowed" and not isinstance(vocoder, HiftVocoder):
-        network = generation_of(directory).vocoder_network
-        raise Unsuitable(f"gpu_vocoder windowed runs the vocoder network hift; that of {directory.path} is {network}")
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = UnetConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
     pages = 1 + pages_within(budget, config, dtype, device)
@@ -89,9 +83,6 @@ def load_paged(
 
 
 def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, precision: str) -> WindowedVocoder:
-    config = read_config(directory)
-    vocoder = WindowedVocoder(
-        config, load_weights(directory, config), device, slots=SLOTS, precision=precision, launch=paged.launch
-    )
+    vocoder = load_windowed(directory, device, slots=SLOTS, precision=precision, launch=paged.launch)
     vocoder.capture()
     return vocoder

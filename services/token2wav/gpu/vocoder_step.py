@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
+from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.stream_state import PagedState, StepWork
 from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, batches
@@ -62,12 +62,13 @@ class VocoderStep:
     def _render(self, works: Sequence[StepWork]) -> None:
         counts = [self._renderable(work.state) for work in works]
         for frames, part in batches(counts, tuple(self._vocoder.shapes), self._vocoder.buckets):
-            samples = self._vocoder.run([self._window(works[at].state, counts[at]) for at in part], frames)
+            windows = [self._window(works[at].state, counts[at]) for at in part]
+            samples = self._vocoder.run(windows, frames)
             # Read only after the step has synchronized.
             host = self._to_host.receive(samples).numpy()
             for row, at in enumerate(part):
                 works[at].state.rendered += counts[at]
-                works[at].samples.append(host[row, : SAMPLES_PER_MEL_FRAME * counts[at]])
+                works[at].samples.append(host[row, windows[row].determined(self._vocoder.late_samples)])
 
     @staticmethod
     def _window(state: PagedState, count: int) -> Render:

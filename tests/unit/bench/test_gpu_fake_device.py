@@ -22,6 +22,7 @@ from bench.gpu.timing import LowerBounds
 from bench.gpu.token2wav import __main__ as command
 from bench.gpu.token2wav import decoder, flow, random_models, vocoder
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.windowed_vocoder.networks import HIFT
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
 from tests.unit.token2wav.gpu.test_windowed_vocoder import small
@@ -47,7 +48,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "DEVICE": torch.device("cpu"),
         "PUBLISHED": SMALL,
         "random_flow": lambda *_: random_tensors(SMALL),
-        "random_vocoder": small,
+        "random_vocoder": lambda *_: (HIFT, *small(HIFT)),
         "filled": lambda weights, pages, buckets: PagedFlow(SMALL, weights, pages=2, buckets=buckets),
     }
     for module in (random_models, decoder, flow, vocoder):
@@ -73,7 +74,7 @@ def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytes
     # the readable path takes.
     assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     assert len(rows) == 9 + 1 + 2 + 3
-    assert len(stage_tables.windows(results)) == 12
+    assert len(stage_tables.windows(results)) == 14
     assert results["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, a product a launch"}
     assert len(results["samples"]) == 4
     assert len(stage_tables.correctness(results)) == 3 + len(results["mel"]) + 2 + 4

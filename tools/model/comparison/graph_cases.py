@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.engines.token2wav_graphs import has_vocoder_graphs
-from cosyserve.errors import InternalFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.shapes import SOURCE_MARGIN
@@ -24,7 +22,7 @@ from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import relative_positions
-from services.token2wav.vocoder.hift_vocoder import HiftVocoder, load_hift
+from tools.model.comparison.vocoder_calls import vocoder_calls
 from tools.model.graphs.graph import Array
 from tools.verify.flow_calls import velocity
 
@@ -60,15 +58,8 @@ class Reference:
     def __init__(self, model: Path) -> None:
         directory, cpu = ModelDirectory(model), torch.device("cpu")
         self.flow: Flow = load_flow(directory, cpu)
-        self._vocoder = load_hift(directory, cpu) if has_vocoder_graphs(directory) else None
+        self.vocoder = vocoder_calls(directory)
         self._recorded = model / "estimator.npz"
-
-    @property
-    def vocoder(self) -> HiftVocoder:
-        """Of a model whose vocoder has graphs."""
-        if self._vocoder is None:
-            raise InternalFault("a vocoder without graphs was asked for")
-        return self._vocoder
 
     @torch.inference_mode()
     def cases(self, *, masked: bool = True, most: int = MOST_STREAMS) -> Iterator[Case]:
@@ -82,9 +73,8 @@ class Reference:
         if self._recorded.exists():
             yield from self._recorded_estimator(masked)
         yield from few(partial(self._estimator, masked=masked), _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED)
-        if self._vocoder is not None:
-            yield from few(self._pitch, _PITCH)
-            yield from few(self._filter, _FILTER)
+        yield from few(self._pitch, _PITCH)
+        yield from few(self._filter, _FILTER)
 
     def _encoder(self, streams: int, tokens: int, chunked: bool) -> Case:
         drawn = torch.Generator().manual_seed(streams + tokens)
@@ -136,13 +126,14 @@ class Reference:
 
     def _pitch(self, streams: int, frames: int) -> Case:
         mel = self._mel(streams, frames)
-        return Case("pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy())
+        wanted = self.vocoder.pitch(mel)
+        return Case("pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", wanted.numpy())
 
     def _filter(self, streams: int, frames: int) -> Case:
         drawn = torch.Generator().manual_seed(frames)
-        mel = self._mel(streams, frames)
+        mel = self._mel(streams, frames + self.vocoder.ahead)
         source = 0.1 * torch.randn(streams, SAMPLES_PER_MEL_FRAME * frames, generator=drawn)
-        wanted = self.vocoder.filter(mel, source, 0, frames)
+        wanted = self.vocoder.samples(mel, source)
         wider = torch.nn.functional.pad(source, (SOURCE_MARGIN, SOURCE_MARGIN), mode="reflect")
         inputs: Arrays = {"mel": mel.numpy(), "source": wider.numpy()}
         return Case("filter", f"{streams} x {frames} frames", inputs, "samples", wanted.numpy())

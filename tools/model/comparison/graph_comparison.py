@@ -16,10 +16,9 @@ from services.token2wav.flow.lookahead import LookAhead
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import ConformerLayer
 from services.token2wav.flow.unet.estimator import Resnet, Transformer
-from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
-from services.token2wav.vocoder.source import F0Predictor
 from tools.model.comparison.graph_cases import Case, Reference
-from tools.model.comparison.method_outputs import Method, Outputs, recorded_outputs
+from tools.model.comparison.method_outputs import Outputs, recorded_outputs
+from tools.model.comparison.vocoder_calls import Layers
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Layer, Precision, layers_of
 from tools.verify.flow_calls import velocity
@@ -30,14 +29,7 @@ TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, 
 above 1.
 """
 _OTHERS = {"encoder": 2e-5, "pitch": 2e-3, "filter": 2e-5}
-_ENCODER: dict[Method, str] = {(LookAhead, "__call__"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
-_FILTER = {
-    (ResidualBlock, "__call__"): "resblocks.",
-    (Level, "__call__"): "levels.",
-    (FilterNetwork, "conv_pre"): "conv_pre",
-    (FilterNetwork, "conv_post"): "conv_post",
-}
-_PITCH: dict[Method, str] = {(F0Predictor, "layer"): "condnet."}
+_ENCODER: Layers = {(LookAhead, "__call__"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
 
 
 def tolerance(component: str, precision: Precision) -> float:
@@ -117,13 +109,13 @@ def torch_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[
         return _filter(reference, given, layers)
     if case.component == "encoder":
         return _encoder(reference, given, layers)
-    with recorded_outputs(*_PITCH) as outputs:
-        reference.vocoder.f0(given["mel"])
-    return _named(layers, outputs, _PITCH)
+    with recorded_outputs(*reference.vocoder.pitch_layers) as outputs:
+        reference.vocoder.pitch(given["mel"])
+    return _named(layers, outputs, reference.vocoder.pitch_layers)
 
 
-def _named(layers: list[Layer], outputs: Outputs, parts: Mapping[Method, str]) -> dict[str, Array]:
-    """parts: the layers of a method's results are those whose names contain its part."""
+def _named(layers: list[Layer], outputs: Outputs, parts: Layers) -> dict[str, Array]:
+    """The layers that the outputs of `parts` are the results of."""
     arrays: dict[str, Array] = {}
     for method, part in parts.items():
         names = [layer.name for layer in layers if part in layer.name]
@@ -162,6 +154,7 @@ def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]
 
 def _filter(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     mel, source = given["mel"], given["source"][:, SOURCE_MARGIN:-SOURCE_MARGIN]
-    with recorded_outputs(*_FILTER) as outputs:
-        reference.vocoder.filter(mel, source, 0, mel.shape[2])
-    return _named([layer for layer in layers if not layer.name.endswith(".merged")], outputs, _FILTER)
+    parts = reference.vocoder.filter_layers
+    with recorded_outputs(*parts) as outputs:
+        reference.vocoder.samples(mel, source)
+    return _named([layer for layer in layers if not layer.name.endswith(".merged")], outputs, parts)

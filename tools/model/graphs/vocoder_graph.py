@@ -1,4 +1,4 @@
-"""The vocoder's two networks as ONNX graphs, float32 (compatibility specification sections 5.1 and
+"""The two networks of HiFT as ONNX graphs, float32 (compatibility specification sections 5.1 and
 5.3).
 
 Between them lies the source, whose noise and whose phase over a whole sentence belong to the
@@ -31,33 +31,46 @@ without one.
 """
 
 
-class _VocoderGraph(Graph):
+class VocoderGraph(Graph):
     """tensors: those of `hift.pt`, weight norm fused."""
 
     def __init__(self, name: str, tensors: Mapping[str, Array], config: VocoderConfig) -> None:
         super().__init__(name, tensors)
-        self._config = config
+        self.config = config
 
-    def _convolution(self, x: str, name: str, *, padding: int, dilation: int = 1, stride: int = 1) -> str:
+    def convolution(
+        self, x: str, name: str, pads: tuple[int, int] | None = None, *, dilation: int = 1, stride: int = 1
+    ) -> str:
+        """pads: columns of zeros before and after x, None: as `zeros` says."""
+        kernel = self.tensors[f"{name}.weight"].shape[2]
         return self.node(
             "Conv",
             [x, *self.own(name)],
             name,
-            kernel_shape=[self.tensors[f"{name}.weight"].shape[2]],
-            pads=[padding, padding],
+            kernel_shape=[kernel],
+            pads=list(self.zeros(kernel, dilation) if pads is None else pads),
             dilations=[dilation],
             strides=[stride],
         )
 
+    def zeros(self, kernel: int, dilation: int) -> tuple[int, int]:
+        """Columns of zeros before and after the input of a convolution that makes as many columns
+        as it gets.
+        """
+        return (kernel // 2 * dilation,) * 2
 
-class PitchGraph(_VocoderGraph):
+
+class PitchGraph(VocoderGraph):
+    ahead = (F0_KERNEL // 2,) * 2
+    """Columns of zeros before and after the input of the first convolution."""
+
     def __init__(self, tensors: Mapping[str, Array], config: VocoderConfig) -> None:
         super().__init__("pitch", tensors, config)
         self.inputs({"mel": (TensorProto.FLOAT, ("streams", MEL_BINS, "frames"))})
         x = "mel"
         for at in range(F0_LAYERS):
             name = f"f0_predictor.condnet.{2 * at}"
-            x = self._convolution(x, name, padding=F0_KERNEL // 2)
+            x = self.convolution(x, name, self.ahead if at == 0 else None)
             x = self.layer(name, self.node("Elu", [x], f"{name}.elu", alpha=1.0))
         x = self.node("Transpose", [x], "frames", perm=[0, 2, 1])
         weight = self.weight("classifier.weight", tensors["f0_predictor.classifier.weight"].T)
@@ -67,22 +80,26 @@ class PitchGraph(_VocoderGraph):
         self.output("f0", x, ("streams", "frames"))
 
 
-class FilterGraph(_VocoderGraph):
+class FilterGraph(VocoderGraph):
+    ahead = (EDGE_KERNEL // 2,) * 2
+    """Columns of zeros before and after the mel."""
+    mel_length = "frames"
+
     def __init__(self, tensors: Mapping[str, Array], config: VocoderConfig) -> None:
         super().__init__("filter", tensors, config)
         self.inputs({
-            "mel": (TensorProto.FLOAT, ("streams", MEL_BINS, "frames")),
+            "mel": (TensorProto.FLOAT, ("streams", MEL_BINS, self.mel_length)),
             "source": (TensorProto.FLOAT, ("streams", "source_samples")),
         })  # fmt: skip
         sample = np.arange(config.n_fft)
         self._window = 0.5 - 0.5 * np.cos(2 * np.pi * sample / config.n_fft)  # periodic Hann
         self._angle = 2 * np.pi * np.outer(np.arange(config.bins), sample) / config.n_fft
         spectrum = self._analyse()
-        x = self.layer("conv_pre", self._convolution("mel", "conv_pre", padding=EDGE_KERNEL // 2))
+        x = self.layer("conv_pre", self.convolution("mel", "conv_pre", self.ahead))
         for level in range(config.levels):
             x = self._level(x, spectrum, level)
         x = self.node("LeakyRelu", [x], "last_slope", alpha=LAST_SLOPE)
-        planes = self.layer("conv_post", self._convolution(x, "conv_post", padding=EDGE_KERNEL // 2))
+        planes = self.layer("conv_post", self.convolution(x, "conv_post"))
         limit = self.number(config.audio_limit)
         limited = self.node("Clip", [self._synthesise(planes), self.number(-config.audio_limit), limit], "limited")
         self.output("samples", limited, ("streams", "samples"))
@@ -91,7 +108,7 @@ class FilterGraph(_VocoderGraph):
         """Short-time spectrum [streams, 18, 120 * frames + 1] as a convolution with windowed
         cosines and negative sines.
         """
-        config = self._config
+        config = self.config
         waves = np.concatenate([np.cos(self._angle), -np.sin(self._angle)]) * self._window
         column = self.node("Unsqueeze", ["source", self.integers(1)], "source.column")
         weight = self.weight("analysis", waves[:, None].astype(np.float32))
@@ -107,7 +124,7 @@ class FilterGraph(_VocoderGraph):
         Both sums are one transposed convolution, whose last input channel is one: at the ends fewer
         windows overlap.
         """
-        config = self._config
+        config = self.config
         logarithm = self.slice(planes, 0, config.bins, 1, "log_magnitude")
         angle = self.slice(planes, config.bins, END, 1, "angle")
         # Limited before the exponential, so that no infinity arises on the way.
@@ -134,7 +151,7 @@ class FilterGraph(_VocoderGraph):
         """[19, 2, n_fft]: real and imaginary parts to windowed samples, the constant one to the
         window's square.
         """
-        config, window, angle = self._config, self._window, self._angle
+        config, window, angle = self.config, self._window, self._angle
         counted = (
             np.where((np.arange(config.bins) == 0) | (np.arange(config.bins) == config.n_fft // 2), 1.0, 2.0)[:, None]
             / config.n_fft
@@ -146,32 +163,38 @@ class FilterGraph(_VocoderGraph):
         return weight
 
     def _level(self, x: str, spectrum: str, level: int) -> str:
-        config, name = self._config, f"levels.{level}"
+        config, name = self.config, f"levels.{level}"
         x = self.node("LeakyRelu", [x], f"{name}.slope", alpha=config.lrelu_slope)
-        rate, kernel = config.upsample_rates[level], config.upsample_kernel_sizes[level]
-        ups, pads = f"ups.{level}", [(kernel - rate) // 2] * 2
-        x = self.node("ConvTranspose", [x, *self.own(ups)], ups, kernel_shape=[kernel], strides=[rate], pads=pads)
-        self.layer(ups, x)
+        x = self.layer(f"ups.{level}", self.raised(x, level))
         if level == config.levels - 1:
             x = self.node("Concat", [self.slice(x, 1, 2, 2, f"{name}.mirrored"), x], f"{name}.longer", axis=2)
-        stride = config.source_stride(level)
-        excitation = self._convolution(spectrum, f"source_downs.{level}", padding=stride // 2, stride=stride)
-        kernel, dilations = config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level]
-        excited = self._residual(excitation, f"source_resblocks.{level}", kernel, dilations)
+        excitation = self.heard(spectrum, level)
+        dilations = config.source_resblock_dilation_sizes[level]
+        excited = self._residual(excitation, f"source_resblocks.{level}", dilations)
         merged = self.layer(f"{name}.merged", self.node("Add", [x, excited], f"{name}.merged"))
-        variants = list(zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True))
-        total = ""
-        for at, (kernel, dilations) in enumerate(variants):
-            block = self._residual(merged, f"resblocks.{len(variants) * level + at}", kernel, dilations)
+        variants, total = config.resblock_dilation_sizes, ""
+        for at, dilations in enumerate(variants):
+            block = self._residual(merged, f"resblocks.{len(variants) * level + at}", dilations)
             total = self.node("Add", [total, block], f"{name}.sum{at}") if total else block
         return self.layer(name, self.node("Div", [total, self.number(float(len(variants)))], name))
 
-    def _residual(self, x: str, name: str, kernel: int, dilations: tuple[int, ...]) -> str:
+    def raised(self, x: str, level: int) -> str:
+        """The columns of a level, `rate` for each of x."""
+        rate, kernel = self.config.upsample_rates[level], self.config.upsample_kernel_sizes[level]
+        ups, pads = f"ups.{level}", [(kernel - rate) // 2] * 2
+        return self.node("ConvTranspose", [x, *self.own(ups)], ups, kernel_shape=[kernel], strides=[rate], pads=pads)
+
+    def heard(self, spectrum: str, level: int) -> str:
+        """The excitation of a level."""
+        stride = self.config.source_stride(level)
+        return self.convolution(spectrum, f"source_downs.{level}", (stride // 2,) * 2, stride=stride)
+
+    def _residual(self, x: str, name: str, dilations: tuple[int, ...]) -> str:
         for at, dilation in enumerate(dilations):
             y = self._snake(x, f"{name}.activations1.{at}")
-            y = self._convolution(y, f"{name}.convs1.{at}", padding=kernel // 2 * dilation, dilation=dilation)
+            y = self.convolution(y, f"{name}.convs1.{at}", dilation=dilation)
             y = self._snake(y, f"{name}.activations2.{at}")
-            y = self._convolution(y, f"{name}.convs2.{at}", padding=kernel // 2)
+            y = self.convolution(y, f"{name}.convs2.{at}")
             x = self.node("Add", [x, y], f"{name}.{at}")
         return self.layer(name, x)
 

@@ -184,15 +184,17 @@ def short_frames(
     tl.store(out + at[:, None] * FFT + tap[None, :], signal, mask=(at < rows)[:, None])
 
 
-@triton.jit(do_not_specialize=["columns", "samples", "start"])
+@triton.jit(do_not_specialize=["columns", "samples", "start", "late"])
 def overlapped(
-    frames, window, out, first, end, columns, samples, start, limit, HOP: tl.constexpr, RATE: tl.constexpr,
+    frames, window, out, first, end, columns, samples, start, late, limit, HOP: tl.constexpr, RATE: tl.constexpr,
     FFT: tl.constexpr,
     STEP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [batch, samples] from sample first * HOP on: overlap-add of frames [batch, columns, FFT],
-    divided by the summed squared window of the existing frames, limited to +-limit. `start`: column
-    of frames[:, 0]. Grid (ceil(samples / BLOCK), batch).
+    """out [batch, samples] from sample first * HOP - late on: overlap-add of frames [batch,
+    columns, FFT], divided by the summed squared window of the existing frames, limited to +-limit.
+    `start`: column of frames[:, 0]. Samples before the sentence mean nothing. The window's first
+    value is 0, so what stands there is not added, be it a number or none. Grid (ceil(samples /
+    BLOCK), batch).
     """
     announce(CHAINED)
     b = tl.program_id(1)
@@ -201,12 +203,12 @@ def overlapped(
     begin, last = tl.load(first + b) * RATE, tl.load(end + b) * RATE
     total, energy = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     for part in tl.static_range(FFT // STEP):
-        column = (at + FFT // 2) // STEP - part
-        tap = (at + FFT // 2) % STEP + STEP * part
+        column = (at - late + FFT // 2) // STEP - part
+        tap = (at - late + FFT // 2) % STEP + STEP * part
         real = (column + begin >= 0) & (column + begin <= last)
         gain = tl.load(window + tap)
         place = column - start
-        held = real & (place >= 0) & (place < columns)
+        held = real & (place >= 0) & (place < columns) & (tap > 0)
         total += tl.load(frames + (b * columns + place) * FFT + tap, mask=held, other=0.0)
         energy += tl.where(real, gain * gain, 0.0)
     sound = total / tl.maximum(energy, 1e-8)

@@ -1,9 +1,9 @@
 """From the mel in the streams' rings to the phases of their harmonics: `vocoder.source.F0Predictor`
-in float64 and the cumulative sums of `vocoder.source`.
+or `vocoder.causal.pitch.CausalPitch` in float64 and the cumulative sums of `vocoder.source`.
 
 Rows are the frames of all windows, one window after the other; frame `i` of a window is frame first
 - before + i of its sentence. As in `windowed_convolution`, layers are zero outside the sentence,
-and at its edges a window reads its neighbour: one frame more with each layer.
+and at its edges a window reads its neighbour: some frames more with each layer.
 """
 
 import triton
@@ -45,18 +45,20 @@ def from_ring(
 @triton.jit(do_not_specialize=["rows", "frames", "before"])
 def pitch_layer(
     x, w, bias, out, first, end, rows, frames, before,
-    C: tl.constexpr, N: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    C: tl.constexpr, N: tl.constexpr, TAPS: tl.constexpr, LEAD: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out [rows, N] = elu(bias + convolution of x [rows, C]) inside the sentence, zeros outside;
-    float64. w [TAPS, C, N], centred. Grid (ceil(rows / BM), N / BN); BK divides C.
+    float64. w [TAPS, C, N], the first of which sees the row LEAD rows after that of the output.
+    Grid (ceil(rows / BM), N / BN); BK divides C.
     """
     announce(CHAINED)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     n, k = tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
     shifted = tl.load(bias + n)
     total = tl.zeros([BM, BN], tl.float64)
-    rows_at = x + (tl.minimum(row, rows - 1) - TAPS // 2)[:, None] * C + k[None, :]
+    rows_at = x + (tl.minimum(row, rows - 1) + LEAD)[:, None] * C + k[None, :]
     weights_at = w + k[:, None] * N + n[None, :]
     chunks: tl.constexpr = C // BK
     wait(CHAINED)

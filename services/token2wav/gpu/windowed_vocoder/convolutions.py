@@ -3,6 +3,7 @@ with widths of whole tiles; buffers with margins; and what a launch reads, adds 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.token2wav.gpu.device.launcher import ceil
+from services.token2wav.vocoder.causal.convolutions import merged_phases
 
 Weights = dict[str, Tensor]
 OPERANDS = {
@@ -18,6 +20,25 @@ OPERANDS = {
     "float16": torch.float16,
 }  # fmt: skip
 """Operand type of the products by precision."""
+
+
+Lead = Callable[[int, int], int]
+"""Kernel and dilation of a convolution -> offset of its first input column from the output's."""
+
+
+def centred(kernel: int, dilation: int) -> int:
+    """As many columns on each side."""
+    return -(kernel // 2) * dilation
+
+
+def backward(kernel: int, dilation: int) -> int:
+    """The output's column is the last one that is seen."""
+    return -(kernel - 1) * dilation
+
+
+def forward(kernel: int, dilation: int) -> int:
+    """The output's column is the first one that is seen."""
+    return 0
 
 
 def wide(channels: int) -> int:
@@ -73,12 +94,12 @@ class Snakes:
 class ResidualBlocks:
     """Residual blocks in parallel, those with more taps first, because they take longest: per
     dilation a pair of convolutions and the activations before each. averaged: compute the mean of
-    the blocks.
+    the blocks. lead: of the convolutions.
     """
 
     def __init__(
         self, weights: Weights, names: list[str], kernels: list[int], dilations: list[tuple[int, ...]],
-        dtype: torch.dtype, *,
+        dtype: torch.dtype, lead: Lead, *,
         averaged: bool,
     ) -> None:  # fmt: skip
         order = sorted(range(len(names)), key=lambda at: -kernels[at])
@@ -91,7 +112,7 @@ class ResidualBlocks:
 
         def convolution(part: int, at: int) -> Convolution:
             widths = [each[at] if part == 1 else 1 for each in dilations]
-            leads = [-(kernel // 2) * width for kernel, width in zip(kernels, widths, strict=True)]
+            leads = [lead(kernel, width) for kernel, width in zip(kernels, widths, strict=True)]
             given, biases = (
                 [weights[f"{name}.convs{part}.{at}.{kind}"] for name in names] for kind in ("weight", "bias")
             )
@@ -103,7 +124,11 @@ class ResidualBlocks:
         self.steps = [(snakes(1, at), convolution(1, at), snakes(2, at), convolution(2, at)) for at in range(last + 1)]
 
 
-def raising(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Convolution:
+Raising = Callable[[Tensor, Tensor, int, torch.dtype], Convolution]
+"""Weight, bias, rate and operand type of an upsampling -> the convolution that computes it."""
+
+
+def transposed(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Convolution:
     """A transposed convolution [in, out, K] as one that computes `rate` columns at once from ceil(K
     / rate) taps, oldest first.
     """
@@ -115,6 +140,18 @@ def raising(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Conv
     # oldest input, t = taps - 1.
     grouped = padded.view(c_in, out, taps, rate).flip(2).permute(3, 1, 0, 2).reshape(rate * out, c_in, taps)
     return Convolution([grouped], [F.pad(bias, (0, out - c_out)).repeat(rate)], [1], [1 - taps], dtype)
+
+
+def repeating(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Convolution:
+    """A convolution [out, in, K] that looks back over columns which are repeated `rate` times as
+    one over the columns themselves that computes `rate` columns at once: taps that see repetitions
+    of one column are added up.
+    """
+    phases = merged_phases(weight, rate)
+    c_out = weight.shape[0]
+    out, before = wide(c_out), phases.shape[3] - 1
+    grouped = F.pad(phases, (0, 0, 0, 0, 0, out - c_out)).flatten(0, 1)
+    return Convolution([grouped], [F.pad(bias, (0, out - c_out)).repeat(rate)], [1], [-before], dtype)
 
 
 def strided(weight: Tensor, bias: Tensor, width: int, dtype: torch.dtype) -> Convolution:

@@ -1,5 +1,5 @@
-"""The vocoder's filter network as windowed convolutions: the arithmetic of `vocoder.hift` on static
-shapes.
+"""The vocoder's filter network as windowed convolutions: the arithmetic of `vocoder.hift`, or of
+`vocoder.causal.network`, on static shapes.
 """
 
 import math
@@ -20,19 +20,20 @@ from services.token2wav.gpu.windowed_vocoder.convolutions import (
     Columns,
     Convolution,
     Input,
+    Lead,
     Output,
     OutputColumns,
     Residual,
     ResidualBlocks,
     Weights,
-    raising,
     strided,
     wide,
 )
-from services.token2wav.gpu.windowed_vocoder.windows import WindowShape, count
+from services.token2wav.gpu.windowed_vocoder.networks import Network
+from services.token2wav.gpu.windowed_vocoder.shapes import WindowShape, count
 from services.token2wav.vocoder.hift import LAST_SLOPE
 from services.token2wav.vocoder.receptive_field import Span
-from services.token2wav.vocoder.weights import EDGE_KERNEL, VocoderConfig
+from services.token2wav.vocoder.weights import VocoderConfig
 
 MEL_WIDTH = -(-MEL_BINS // 64) * 64
 """Elements per mel frame, padded to whole tiles."""
@@ -44,22 +45,27 @@ class SoundNetwork:
     """
 
     def __init__(
-        self, config: VocoderConfig, weights: Weights, shapes: Sequence[WindowShape], most: int, device: torch.device,
+        self, network: Network, config: VocoderConfig, weights: Weights, shapes: Sequence[WindowShape], most: int,
+        device: torch.device,
         launch: Launcher,
         precision: str, side_streams: bool = True,
     ) -> None:  # fmt: skip
         weights = {name: tensor.to(device) for name, tensor in weights.items()}
-        self.config, self.device, self.launch, self.dtype = config, device, launch, OPERANDS[precision]
+        self.network, self.config, self.device, self.launch = network, config, device, launch
+        self.dtype = OPERANDS[precision]
         self._tiles = EXACT_SOUND_TILES if precision == "ieee" else SOUND_TILES
         self._precision = precision if self.dtype == torch.float32 else "ieee"
         self._described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
         """Whether tiles can be loaded by TMA descriptors, from Hopper on."""
         self._none = torch.zeros(1, device=device)
         longest = max(shapes, key=lambda shape: shape.frames)
-        half = -(EDGE_KERNEL // 2)
-        wider = F.pad(weights["conv_pre.weight"], (0, 0, 0, MEL_WIDTH - MEL_BINS))
-        self._pre = Convolution([wider], [weights["conv_pre.bias"]], [1], [half], self.dtype)
-        self._post = Convolution([weights["conv_post.weight"]], [weights["conv_post.bias"]], [1], [half], self.dtype)
+
+        def edge(name: str, lead: Lead) -> Convolution:
+            weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+            weight = F.pad(weight, (0, 0, 0, MEL_WIDTH - MEL_BINS)) if name == "conv_pre" else weight
+            return Convolution([weight], [bias], [1], [lead(weight.shape[2], 1)], self.dtype)
+
+        self._pre, self._post = edge("conv_pre", network.first_lead), edge("conv_post", network.lead)
         self.spectrum_width, self.planes_width = max(32, wide(2 * config.bins)), self._post.out
         self.mel = Columns(1, most * longest.mel_frames, MEL_WIDTH, self.dtype, device)
         self._pre_x = Columns(1, most * count(longest.inputs), self._pre.out, self.dtype, device)
@@ -157,13 +163,14 @@ class _Level:
         self._rate, self._all = config.upsample_rates[level], math.prod(config.upsample_rates[: level + 1])
         self._last, self._extra = level == config.levels - 1, int(level == config.levels - 1)
         self._stride, self._slope = config.source_stride(level), LAST_SLOPE if self._last else config.lrelu_slope
+        raising = owner.network.raising
         self._up = raising(weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"], self._rate, dtype)
         self._down = strided(
             weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"], owner.spectrum_width, dtype
         )
         self._source = ResidualBlocks(
             weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]],
-            [config.source_resblock_dilation_sizes[level]], dtype, averaged=False,
+            [config.source_resblock_dilation_sizes[level]], dtype, owner.network.lead, averaged=False,
         )  # fmt: skip
         blocks = len(config.resblock_kernel_sizes)
         names = [f"resblocks.{blocks * level + at}" for at in range(blocks)]
@@ -173,6 +180,7 @@ class _Level:
             list(config.resblock_kernel_sizes),
             list(config.resblock_dilation_sizes),
             dtype,
+            owner.network.lead,
             averaged=True,
         )
         channels, shape = self._down.out, longest.levels[level]
@@ -201,7 +209,7 @@ class _Level:
             self._wave_between,
         )
         to = OutputColumns(ends, batch, count(at.excitation), at.excitation.start, self._all, self._extra)
-        begin = at.excitation.start * self._stride - self._stride // 2 - shape.spectrum.start
+        begin = at.heard - shape.spectrum.start
         x = Input(owner.spectrum, count(shape.spectrum), begin, owner.spectrum_width, self._stride)
         owner.convolve(self._kinds["down"], self._down, x, to, Output(wave, active, self._source.steps[0][0]))
         for step, (_, one, snakes, two) in enumerate(self._source.steps):

@@ -1,10 +1,11 @@
 """The vocoder on a GPU: windows of 50 frames of several streams in one batch, one CUDA graph for
 each batch size.
 
-A window uses its own frames, 21 before and 20 after, wherever in the sentence it lies; masks handle
-the ends of the sentence. So every window has the same shape, and one may render fewer frames than
-50: the rest is discarded. Which frames a window renders changes samples only by rounding. The state
-of a stream is its mel in a ring and the phase of its harmonics.
+A window uses its own frames and some before and after them (of HiFT 21 and 20, of causal HiFT 38
+and 4), wherever in the sentence it lies; masks handle the ends of the sentence. So every window has
+the same shape, and one may render fewer frames than 50: the rest is discarded. Which frames a
+window renders changes samples only by rounding. The state of a stream is its mel in a ring and the
+phase of its harmonics.
 """
 
 from collections.abc import Sequence
@@ -13,17 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.gpu.device.host_staging import HostToDevice
-from services.token2wav.gpu.device.launcher import SOUND_TILES, Launcher, ceil, power
-from services.token2wav.gpu.kernels.excitation import analysed, excitation, overlapped, short_frames
-from services.token2wav.gpu.kernels.pitch import phases
+from services.token2wav.gpu.device.launcher import Launcher, ceil, power
+from services.token2wav.gpu.kernels.excitation import analysed, overlapped, short_frames
 from services.token2wav.gpu.windowed_vocoder.filter_network import MEL_WIDTH, SoundNetwork
+from services.token2wav.gpu.windowed_vocoder.networks import HIFT, Network
 from services.token2wav.gpu.windowed_vocoder.pitch_network import PitchNetwork
-from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, WindowShape, count
+from services.token2wav.gpu.windowed_vocoder.shapes import WindowShape, count
+from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE
-from services.token2wav.vocoder.receptive_field import context
-from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.weights import VocoderConfig
 
 RING_FRAMES = 128
@@ -38,8 +38,8 @@ class WindowedVocoder:
     """Weights, static buffers, and the state of `slots` streams, of which slot 0 is a dummy. For
     one owner thread.
 
-    precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three
-    products each; tf32; bfloat16; float16.
+    network: whose weights these are. precision: of the filter's products. ieee: float32; tf32x3:
+    the same within rounding, from three products each; tf32; bfloat16; float16.
     """
 
     def __init__(
@@ -47,46 +47,40 @@ class WindowedVocoder:
         buckets: Sequence[int] = (1, 2,
         4, 8, 16, 32),
         launch: Launcher | None = None, precision: str = "float16", lengths: Sequence[int] = (10, WINDOW_FRAMES),
-        side_streams: bool = True,
+        side_streams: bool = True, network: Network = HIFT,
     ) -> None:  # fmt: skip
         self.config, self.device, self.buckets = config, device, tuple(sorted(buckets))
         launch = launch or Launcher()
-        self.hold_back_frames = context(config).hold_back(F0Predictor.reach)
-        self.shapes = {frames: WindowShape(config, frames) for frames in sorted(lengths)}
+        self.shapes = {frames: network.shape(config, frames) for frames in sorted(lengths)}
         longest = self.shapes[max(lengths)]
+        self.hold_back_frames = longest.hold_back
+        self.late_samples = -longest.samples.start
+        """Samples at the end of a window's last frame that wait for the next frame."""
         # A multiple of 32, so that table rows are aligned and kernels are compiled once.
         most = -(-self.buckets[-1] // 32) * 32
         with torch.inference_mode():
             self._network = SoundNetwork(
-                config, weights, list(self.shapes.values()), most, device, launch, precision, side_streams
+                network, config, weights, list(self.shapes.values()), most, device, launch, precision, side_streams
             )
-            self._pitch = PitchNetwork(weights, most * longest.mel_frames, device, launch)
-            self._merge = tuple(
-                weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous()
-                for name in ("weight", "bias")
-            )
+            leads = network.first_lead, network.lead
+            self._pitch = PitchNetwork(weights, most * longest.mel_frames, device, launch, leads)
             self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
-            self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
             self._table = torch.zeros(len(_FIELDS), most, dtype=torch.int32, device=device)
             self._staging = HostToDevice(self._table)
             self._rows = torch.zeros(most * WINDOW_FRAMES, dtype=torch.int64, device=device)
             self._rows_staging = HostToDevice(self._rows)
             self._window = torch.hann_window(config.n_fft, periodic=True, device=device)
             self._analysis, self._synthesis = _bases(config.n_fft, self._window, self._network.spectrum_width)
-            self._turns, self._centres = (
-                torch.zeros(most * longest.mel_frames * config.harmonics, dtype=torch.float64, device=device)
-                for _ in range(2)
-            )
-            self._excitation = torch.zeros(most * count(longest.source), device=device)
+            self._source = network.source(config, weights, slots, most, longest, self._table, launch)
             self._short = torch.zeros(most * count(longest.post) * config.n_fft, device=device)
-            self.samples = torch.zeros(most * longest.frames * SAMPLES_PER_MEL_FRAME, device=device)
+            self.samples = torch.zeros(most * count(longest.samples), device=device)
         self._launch = launch
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
 
     @torch.inference_mode()
     def forget(self, slot: int) -> None:
         """Start a new sentence in `slot`."""
-        self.phase[slot].zero_()
+        self._source.phase[slot].zero_()
 
     @torch.inference_mode()
     def write(self, slots: Sequence[int], frames: Sequence[int], mels: Sequence[Tensor]) -> None:
@@ -106,8 +100,8 @@ class WindowedVocoder:
 
     @torch.inference_mode()
     def run(self, windows: Sequence[Render], frames: int = WINDOW_FRAMES) -> Tensor:
-        """Samples float32 [windows, 480 * frames], valid until the next call, of which the first
-        480 * count of each row are valid.
+        """Samples float32 [windows, n], until the next call; those of each row that
+        `Render.determined` names are valid.
 
         frames: one of `shapes`, at least every count.
         """
@@ -131,7 +125,7 @@ class WindowedVocoder:
             self._render(bucket, self.shapes[frames])
         else:
             graph.replay()
-        samples = SAMPLES_PER_MEL_FRAME * frames
+        samples = count(self.shapes[frames].samples)
         return self.samples[: len(windows) * samples].view(-1, samples)
 
     @torch.inference_mode()
@@ -148,40 +142,23 @@ class WindowedVocoder:
                 self._graphs[frames, bucket] = graph
 
     def _render(self, batch: int, shape: WindowShape) -> None:
-        slot, first, end, length = self._table[:4]
+        slot, first, end = self._table[:3]
         f0 = self._pitch(self.ring, self._network.mel.tensor, MEL_WIDTH, slot, first, end, batch, shape)
-        pitched = shape.mel_frames - 2 * F0Predictor.reach
-        self._launch(
-            phases, (batch,), f0, slot, length, self.phase, self._turns, self._centres, shape.mel_frames,
-            F0Predictor.reach, pitched,
-            RATE=SAMPLE_RATE, HOP=SAMPLES_PER_MEL_FRAME, H=self.config.harmonics, HP=power(self.config.harmonics),
-            BF=power(pitched),
-        )  # fmt: skip
-        self._make_source(f0, first, end, batch, shape)
+        self._analyse(self._source(f0, batch, shape), first, end, batch, shape)
         self._synthesise(self._network(shape, first, end, batch), first, end, batch, shape)
 
-    def _make_source(self, f0: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape) -> None:
+    def _analyse(self, source: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape) -> None:
         config, samples, columns = self.config, count(shape.source), count(shape.spectrum)
-        block = self._launch.tile("excitation", batch, SOUND_TILES).rows
         self._launch(
-            excitation, (ceil(samples, block), batch), f0, self._centres, self._turns, *self._merge, self._excitation,
-            first, end,
-            self._table[4:], batch, samples, shape.mel_frames, F0Predictor.reach,
-            shape.mel_frames - 2 * F0Predictor.reach,
-            self._table.shape[1], shape.source.start, shape.pitched_before, config.nsf_alpha, config.nsf_sigma,
-            config.nsf_voiced_threshold,
-            H=config.harmonics, HOP=SAMPLES_PER_MEL_FRAME, BLOCK=block,
-        )  # fmt: skip
-        self._launch(
-            analysed, (ceil(columns, 64), batch), self._excitation, self._analysis, self._network.spectrum.tensor,
-            first, end, samples,
+            analysed, (ceil(columns, 64), batch), source, self._analysis, self._network.spectrum.tensor, first, end,
+            samples,
             columns, shape.source.start, shape.spectrum.start, HOP=SAMPLES_PER_MEL_FRAME,
             RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
             FFT=config.n_fft, STEP=config.hop_len, N=self._network.spectrum_width, BM=64,
         )  # fmt: skip
 
     def _synthesise(self, planes: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape) -> None:
-        config, columns, samples = self.config, count(shape.post), SAMPLES_PER_MEL_FRAME * shape.frames
+        config, columns, samples = self.config, count(shape.post), count(shape.samples)
         self._launch(
             short_frames, (ceil(batch * columns, 64),), planes, self._synthesis, self._short, batch * columns,
             WIDTH=self._network.planes_width, BINS=config.bins, BP=power(config.bins), FFT=config.n_fft,
@@ -190,7 +167,7 @@ class WindowedVocoder:
         self._launch(
             overlapped, (ceil(samples, 512), batch), self._short, self._window, self.samples, first, end, columns,
             samples,
-            shape.post.start, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME,
+            shape.post.start, self.late_samples, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME,
             RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
             FFT=config.n_fft, STEP=config.hop_len, BLOCK=512,
         )  # fmt: skip

@@ -1,69 +1,9 @@
-"""Windows to render on a GPU: the ranges of every layer that a window needs, relative to its first
-frame, and how windows are grouped into batches.
-"""
+"""Windows to render on a GPU, and how they are grouped into batches."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cosyserve.spec import CHUNK_FRAMES, SAMPLES_PER_MEL_FRAME
-from services.token2wav.vocoder.receptive_field import Span, context, plan
-from services.token2wav.vocoder.source import F0Predictor
-from services.token2wav.vocoder.weights import VocoderConfig
-
-_FAR = 1000
-"""A frame far from both ends, so that no span is cut."""
-
-
-@dataclass(frozen=True)
-class LevelShape:
-    """groups: positions of the upsampling, `rate` columns each. raised: column of the first of them
-    in `merged`'s layer, groups.start * rate - trim, plus one in the last level. excitation, merged:
-    as in the plan.
-    """
-
-    groups: Span
-    raised: int
-    excitation: Span
-    merged: Span
-
-
-class WindowShape:
-    """For windows of `frames` frames. pitched_before: frames before the window whose pitch is used.
-    frames_before: frames before the window whose mel is used.
-    """
-
-    def __init__(self, config: VocoderConfig, frames: int) -> None:
-        walk, reach, hop = plan(config, _FAR, _FAR + frames, 2 * _FAR), F0Predictor.reach, SAMPLES_PER_MEL_FRAME
-        self.frames = frames
-        self.source = _from(walk.source, _FAR * hop)
-        # The phase of a sample in the first half of a frame starts at the centre of the frame
-        # before.
-        self.pitched_before = -((self.source.start - hop // 2) // hop) + 1
-        self.frames_before = self.pitched_before + reach
-        self.mel_frames = self.frames_before + frames + context(config).hold_back(reach)
-        per_frame = hop // config.hop_len
-        self.spectrum, self.post = _from(walk.spectrum, _FAR * per_frame), _from(walk.post, _FAR * per_frame)
-        self.inputs = _from(walk.levels[0].inputs, _FAR)
-        self.levels: list[LevelShape] = []
-        for level, at in enumerate(walk.levels):
-            rate, far = config.upsample_rates[level], _FAR * math.prod(config.upsample_rates[: level + 1])
-            trim, late = (config.upsample_kernel_sizes[level] - rate) // 2, int(level == config.levels - 1)
-            raised = _from(at.raised, far)
-            groups = Span((raised.start + trim) // rate, (raised.stop - 1 + trim) // rate + 1)
-            self.levels.append(
-                LevelShape(groups, groups.start * rate - trim + late, _from(at.excitation, far), _from(at.merged, far))
-            )
-
-
-def _from(span: Span, origin: int) -> Span:
-    return Span(span.start - origin, span.stop - origin)
-
-
-def count(span: Span) -> int:
-    """Number of columns."""
-    return span.stop - span.start
-
 
 WINDOW_FRAMES = CHUNK_FRAMES
 
@@ -80,6 +20,18 @@ class Render:
     end: int | None
     seed: int
     sentence: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether the sentence ends with it."""
+        return self.end is not None and self.first + self.count >= self.end
+
+    def determined(self, late: int) -> slice:
+        """The samples of the window's row that are valid: those of its frames, and before them
+        `late` samples that waited for its first one; so many of the last frame wait again.
+        """
+        end = SAMPLES_PER_MEL_FRAME * self.count + (late if self.ended else 0)
+        return slice(0 if self.first else late, end)
 
 
 _AROUND, _ALONE = 7, 150

@@ -97,12 +97,15 @@ class CausalFilterNetwork:
     first piece has `late` less and the last one of a sentence `late` more.
     """
 
+    context_frames = 0
+    """Frames that are computed again for the sake of later ones: none, columns are kept."""
+
     def __init__(self, config: CausalVocoderConfig, weights: Weights, device: torch.device) -> None:
         weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith(PITCH)}
         self._config, self._limit, self._bins = config, config.audio_limit, config.bins
         self._half, self._hop = config.n_fft // 2, config.hop_len
         self.spectrum = Spectrum(config.n_fft, config.hop_len, device)
-        self.pre = Convolution(weights, "conv_pre")
+        self._pre = Convolution(weights, "conv_pre")
         self.levels = [CausalLevel(config, weights, level) for level in range(config.levels)]
         self._post = CausalConvolution(weights, "conv_post")
         self.late = self._half - self._hop - 1
@@ -139,11 +142,15 @@ class CausalFilterNetwork:
             piece = F.pad(piece, (before, after), mode="reflect")
         return self.spectrum.of(piece)
 
+    def conv_pre(self, mel: Tensor) -> Tensor:
+        """[B, 80, n + 4] -> [B, base channels, n]."""
+        return self._pre(columnwise(mel))
+
     def planes(self, mel: Tensor, spectrum: Tensor, history: History, stop: Stop = never) -> Tensor:
         """The network up to the log-magnitude and phase planes: [B, 18, columns of the
         spectrum].
         """
-        x = self.pre(columnwise(mel))
+        x = self.conv_pre(mel)
         for level in self.levels:
             x = level(x, spectrum, history, stop)
         return self._post(F.leaky_relu(x, LAST_SLOPE), history)

@@ -33,8 +33,15 @@ class CausalPitch:
     def exact(self, mel: Tensor, history: History) -> Tensor:
         """The same before rounding, float64."""
         x = mel.to(torch.float64)
-        for at, (weight, bias) in enumerate(self._layers):
-            if at:
-                x = history.extended(f"{PITCH}{at}", x, self._before[at])
-            x = F.elu(F.conv1d(x, weight, bias))
+        for at in range(F0_LAYERS):
+            x = self.layer(x, at, history)
         return F.linear(x.transpose(1, 2), self._weight, self._bias).squeeze(-1).abs()
+
+    def layer(self, x: Tensor, at: int, history: History) -> Tensor:
+        """Convolution `at` and its activation, [B, C, T] -> [B, C', T]; the first one gets three
+        frames more than it makes.
+        """
+        weight, bias = self._layers[at]
+        if at:
+            x = history.extended(f"{PITCH}{at}", x, self._before[at])
+        return F.elu(F.conv1d(x, weight, bias))

@@ -106,11 +106,11 @@ class CausalVocoder(Vocoder):
         )
 
     def _next(self, state: CausalVocoderState) -> Piece | None:
-        return next_piece(state, self.hold_back_frames)
+        return next_piece(state, self.hold_back_frames, self.filter.context_frames)
 
     def _render(self, window: Piece, states: list[CausalVocoderState]) -> list[Tensor]:
         frames, ended = window.frames, window.ended
-        history = History.joined([state.columns for state in states])
+        history = History.joined([state.kept for state in states])
         mel = torch.stack([state.mel[:, : frames + (0 if ended else self.hold_back_frames)] for state in states])
         ahead = states[0].pitched - states[0].rendered
         pitched = frames + (0 if ended else SOURCE_AHEAD) - ahead
@@ -125,12 +125,12 @@ class CausalVocoder(Vocoder):
             ended,
             lambda: all(state.cancelled for state in states),
         )
-        for row, state in enumerate(states):
+        for row, (state, kept) in enumerate(zip(states, history.kept(), strict=True)):
             state.mel = state.mel[:, frames:].clone()
             state.first_frame += frames
             state.rendered += frames
             state.pitched += pitched
-            state.total, state.columns = total[row : row + 1].clone(), history.row(row)
+            state.total, state.kept = total[row : row + 1].clone(), kept
         mark_faults(states, samples)
         return list(samples)
 

@@ -63,9 +63,9 @@ def pretend_gpu(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
 
 
-def plan_arguments(engines: Path, *more: str) -> list[str]:
-    """What builds and verifies the golden model's plans."""
-    return [str(TINY), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
+def plan_arguments(engines: Path, *more: str, model: Path = TINY) -> list[str]:
+    """What builds and verifies a golden model's plans."""
+    return [str(model), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
 
 
 def trt_backend(cache: Path, **changed: Any) -> Backend:
@@ -75,7 +75,8 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
     from services.token2wav.engines.tensorrt import TensorRTEngine
 
     given, engines = settings(cache, **changed), EngineCache(cache)
-    export(TINY, engines, Precision(given.engine_precision))
+    assert given.model is not None
+    export(given.model, engines, Precision(given.engine_precision))
 
     def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         def build(directory: Path) -> None:
@@ -85,4 +86,4 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
         plan = engines.obtain(plan_key(component, stored.graphs.key, MACHINE, built), build)
         return TensorRTEngine(component, plan.file(plan_file(component)), CPU, built)
 
-    return assemble(TINY, given, CPU, "tensorrt", load)
+    return assemble(given.model, given, CPU, "tensorrt", load)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
+from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -17,17 +19,17 @@ from services.token2wav.engines.shapes import (
     covering,
     encoder_shapes,
     estimator_shapes,
+    frames_around,
     lengths,
     padded,
     profiles,
 )
 from services.token2wav.engines.slots import Slots
-from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
+from services.token2wav.engines.vocoder_networks import replace_networks
 from services.token2wav.inputs.chunking import next_border, schedule
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS, Growth, Hops, Profile
-from services.token2wav.vocoder.hift_vocoder import HiftVocoder
-from services.token2wav.vocoder.weights import load_weights, read_config
-from tests.unit.token2wav.speaking import TINY
+from services.token2wav.vocoder.loading import load_vocoder
+from tests.stacks.up_process import TINY, TINY3
 
 PROMPT_SECONDS = 30
 WIDTH, STREAMS = 512, 16
@@ -120,18 +122,18 @@ def cuttings(total: int) -> Iterator[list[int]]:
         yield [first, *(min(50, total - at) for at in range(first, total, 50))]
 
 
-def test_the_profiles_cover_every_window_of_the_vocoder() -> None:
-    config = read_config(ModelDirectory(TINY))
-    vocoder = HiftVocoder(config, load_weights(ModelDirectory(TINY), config), torch.device("cpu"))
+@pytest.mark.parametrize("model", [TINY, TINY3], ids=["hift", "causal-hift"])
+def test_the_profiles_cover_every_window_of_the_vocoder(model: Path) -> None:
+    vocoder: Any = load_vocoder(ModelDirectory(model), torch.device("cpu"))
+    harmonics = vocoder.config.harmonics
     wide = (None, MEL_BINS, None)
     pitch = Listening("pitch", [Port("mel", torch.float32, wide)], Port("f0", torch.float32, (None, None)))
     ports = [Port("mel", torch.float32, wide), Port("source", torch.float32, (None, None))]
     network = Listening("filter", ports, Port("samples", torch.float32, (None, None)))
     slots = Slots(torch.device("cpu"), 1)
     vocoder.batch_invariant = False  # as on a GPU, where plans run
-    vocoder.f0 = EnginePitch(pitch, slots)  # type: ignore[assignment]
-    vocoder.filter = EngineFilter(config, network, slots)  # type: ignore[assignment]
-    vocoder.noise = lambda *_, **__: torch.zeros(1, 1, config.harmonics)  # type: ignore[assignment,method-assign]
+    replace_networks(vocoder, {"pitch": pitch, "filter": network}, slots)
+    vocoder.noise = lambda *_, **__: torch.zeros(1, 1, harmonics)
     for total in (*range(1, 60), 99, 131, 260):
         for parts in cuttings(total):
             states = [vocoder.start(0, 0, 2) for _ in range(1 if total % 13 else 3)]
@@ -140,7 +142,7 @@ def test_the_profiles_cover_every_window_of_the_vocoder() -> None:
                 vocoder.step(states, [torch.zeros(MEL_BINS, frames)] * count, [at == len(parts) - 1] * count)
         vocoder.offline(torch.zeros(MEL_BINS, total), 0, 0)
     for component, engine in (("pitch", pitch), ("filter", network)):
-        built = profiles(component, 3)
+        built = profiles(component, 3, around=frames_around(ModelDirectory(model)))
         assert len(engine.asked) > 20
         assert {dict(asked)["mel"][0] for asked in engine.asked} == {1, 3}, "windows of equal length share a batch"
         for asked in engine.asked:

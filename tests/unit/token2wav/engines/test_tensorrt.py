@@ -26,10 +26,11 @@ from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
 from services.token2wav.inputs.request import Hops, Profile, Sentence
 from services.token2wav.loading import load_backend
+from tests.stacks.up_process import TINY3
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
-from tests.unit.token2wav.speaking import TINY, batching, speak, tokens, torch_backend, voice
+from tests.unit.token2wav.speaking import TINY, batching, speak, tokens, voice
 from tools.model.graphs.execute import on_cuda
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, Progress, build_plan
@@ -61,13 +62,18 @@ def samples(audio: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     return np.frombuffer(audio, "<i2") / 32768
 
 
-@pytest.mark.parametrize("profile", list(Profile))
-async def test_it_speaks_as_torch_does(cache: Path, profile: Profile) -> None:
+@pytest.mark.parametrize(
+    ("model", "profile", "apart"),
+    # Phases of CosyVoice3 amplify the rounding of mel: 480 turns of its sum in a frame.
+    [*((TINY, profile, 2e-3) for profile in Profile), (TINY3, Profile.CONTINUOUS, 2e-2)],
+)
+async def test_it_speaks_as_torch_does(cache: Path, model: Path, profile: Profile, apart: float) -> None:
     sentence = Sentence(voice(20), seed=7, profile=profile)
-    async with batching(trt_backend(cache).decoders) as engines, batching(torch_backend().decoders) as plain:
+    engines_of, plain_of = trt_backend(cache, model=model), load_backend("torch", settings(cache, model=model))
+    async with batching(engines_of.decoders) as engines, batching(plain_of.decoders) as plain:
         made, wanted = [samples(await speak(on, sentence, tokens(40))) for on in (engines, plain)]
     assert wanted.std() > 0.05
-    assert np.abs(made - wanted).max() < 2e-3
+    assert np.abs(made - wanted).max() < apart
 
 
 async def test_streamed_is_whole_and_batched_is_alone(cache: Path) -> None:

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from cosyserve.engines.token2wav_graphs import COMPONENTS
 from services.token2wav.engines import tensorrt
+from tests.stacks.up_process import TINY, TINY3
 from tests.unit.token2wav.engines.engines import CPU, plan_arguments, pretend_gpu
 from tools.model import build_plans, verify, verify_token2wav
 from tools.model.comparison.graph_cases import Case, Reference
@@ -41,10 +42,11 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensorrt.TensorRTEngine is verify_token2wav.TensorRTEngine
 
 
+@pytest.mark.parametrize("model", [TINY, TINY3], ids=["tiny", "tiny3"])
 def test_the_cached_plans_are_compared_and_missing_ones_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Path
 ) -> None:
-    wanted = plan_arguments(tmp_path, "--runtime", "tensorrt", "--json")
+    wanted = plan_arguments(tmp_path, "--runtime", "tensorrt", "--json", model=model)
     assert verify.main(wanted) == 1
     report = json.loads(capsys.readouterr().out)["error"]["message"]
     assert "no encoder plan for this model and machine; make it with: cosyserve model build token2wav" in report

@@ -1,9 +1,10 @@
-"""`python -m tests.unit.token2wav.gpu.hopper UNITS..` compiles every kernel of a pass for Hopper as
-it would be launched, on any machine.
+"""`python -m tests.unit.token2wav.gpu.hopper UNITS..` compiles every kernel of a pass of the flow
+for Hopper as it would be launched, on any machine; `... hopper NETWORK FRAMES WINDOWS [KERNEL..]`
+those of windows of that vocoder network.
 
 Prints the resources of each kernel as JSON: {"kernel", "constants", "registers", "stack", "local",
 "shared"}; in bytes, except registers per thread. Weights have the published widths, on which the
-kernels depend, and few layers.
+kernels depend, and those of the flow few layers.
 """
 
 import json
@@ -20,20 +21,28 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
+from bench.gpu.token2wav.random_models import RUN, random_vocoder
 from bench.real_size import PUBLISHED_FLOW
+from cosyserve.generations.generation import Generation
+from cosyserve.generations.reading import GENERATIONS
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS
+from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
+from services.token2wav.gpu.windowed_vocoder.windows import Render
 from tests.unit.token2wav.gpu.small_flow import random_tensors
 
 TARGET = GPUTarget("cuda", 90, 32)
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {
-    torch.float32: "*fp32",
-    torch.bfloat16: "*bf16",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-    torch.float64: "*fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float64: "fp64",
 }
 
 
@@ -55,8 +64,11 @@ class Recorder(Launcher):
                 signature[parameter.name], values[at,] = "constexpr", argument
                 continue
             whole = isinstance(argument, int)
+            if isinstance(argument, TensorDescriptor):
+                signature[parameter.name] = f"tensordesc<{TYPES[argument.base.dtype]}{argument.block_shape}>"
+                continue
             signature[parameter.name] = (
-                "i32" if whole else "fp32" if isinstance(argument, float) else TYPES[argument.dtype]
+                "i32" if whole else "fp32" if isinstance(argument, float) else f"*{TYPES[argument.dtype]}"
             )
             divides = (
                 not parameter.do_not_specialize and argument % 16 == 0 if whole else isinstance(argument, torch.Tensor)
@@ -104,9 +116,31 @@ def recorded(units: int) -> Recorder:
     return recorder
 
 
+@torch.inference_mode()
+def recorded_windows(generation: Generation, frames: int, windows: int) -> Recorder:
+    """Of a batch of so many windows of so many frames."""
+    RUN.generation = generation.name
+    network, config, weights = random_vocoder()
+    recorder = Recorder(chained=True)
+    vocoder = WindowedVocoder(
+        config, weights, torch.device("cpu"), slots=2, buckets=(windows,), launch=recorder, lengths=(frames,),
+        network=network,
+    )  # fmt: skip
+    vocoder.run([Render(1, 0, frames, None, 0, 0)] * windows, frames)
+    return recorder
+
+
 def main() -> None:
-    sources = {name: source for units in map(int, sys.argv[1:]) for name, source in recorded(units).sources.items()}
-    json.dump([resources(*source) for source in sources.values()], sys.stdout)
+    first, *others = sys.argv[1:]
+    if first in NETWORKS:
+        (generation,) = [each for each in GENERATIONS if each.vocoder_network == first]
+        sources, wanted = recorded_windows(generation, *map(int, others[:2])).sources, others[2:]
+    else:
+        sources, wanted = {}, []
+        for units in (first, *others):
+            sources |= recorded(int(units)).sources
+    chosen = [source for source in sources.values() if not wanted or source[0].fn.__name__ in wanted]
+    json.dump([resources(*source) for source in chosen], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,14 @@ from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.gpu.device.launcher import Launcher, ceil
 from services.token2wav.gpu.kernels.excitation import excitation
+from services.token2wav.gpu.kernels.held_excitation import held_excitation, held_waves
+from services.token2wav.vocoder.causal.source import CausalSource
+from services.token2wav.vocoder.causal.weights import read_config as read_causal_config
+from services.token2wav.vocoder.causal.weights import read_weights as read_causal_weights
 from services.token2wav.vocoder.source import Source
 from services.token2wav.vocoder.weights import load_weights, read_config
 
-TINY = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny")
+TINY, TINY3 = (ModelDirectory(Path(__file__).parents[3] / "golden" / name) for name in ("tiny", "tiny3"))
 SEED, SENTENCE = 0xFEDCBA9876543210, 7
 
 
@@ -57,4 +61,45 @@ def test_it_is_the_cpus(first: int, end: int) -> None:
     begin, last = max(480 * (first - 2), 0), min(480 * (first + 6), 480 * real)
     torch.testing.assert_close(
         found[0, begin - 480 * (first - 2) : last - 480 * (first - 2)], wanted[begin:last], rtol=0, atol=2e-6
+    )
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("first", "end"), [(0, 1 << 20), (9, 1 << 20), (17, 20)])
+def test_waves_that_stand_still_are_the_cpus(first: int, end: int) -> None:
+    """Of causal HiFT; the sum of phase that is kept is the CPU's too, to the bit."""
+    config = read_causal_config(TINY3)
+    weights = read_causal_weights(TINY3, config)
+    source, frames = CausalSource(config, weights, torch.device("cpu")), 30
+    f0 = torch.tensor([0.0, 180.0, 400.0, 5.0, 333.3] * 6)
+    real = min(end, frames)
+    noise = torch.from_numpy(philox.uniforms(SEED, SENTENCE, 0, 480 * real, config.harmonics))[None]
+    wanted = source.generate(f0[None, :real], None, noise)[0][0]
+    # The window's frames with pitch are first - 3 .. first + 7, two are left out before them, and
+    # its samples are those from frame first - 3 on.
+    held = torch.arange(first - 5, first + 8)
+    pitch = torch.where((held >= 0) & (held < real), f0[held.clamp(0, frames - 1)], 0.0)[None].contiguous()
+    totals = torch.zeros(2, config.harmonics, dtype=torch.float64)
+    if first > 3:
+        totals[1] = source.waves(f0[None, : first - 3], None)[2][0]
+    slot, count = torch.tensor([1], dtype=torch.int32), torch.tensor([7], dtype=torch.int32)
+    waves, samples = torch.full((1, 11, config.harmonics), float("nan")), 480 * 11
+    launch, found = Launcher(), torch.full((1, samples), float("nan"))
+    launch(
+        held_waves, (1,), pitch, slot, count, totals, waves, 13, 2, 11, config.nsf_alpha, config.nsf_voiced_threshold,
+        RATE=24000, HOP=480, H=config.harmonics, HP=16, BF=16,
+    )  # fmt: skip
+    passed = min(max(first + 4, 0), real)
+    assert torch.equal(totals[1], source.waves(f0[None, :passed], None)[2][0])
+    merge = [weights[f"m_source.l_linear.{name}"].flatten() for name in ("weight", "bias")]
+    words = torch.tensor([[SEED & 0xFFFFFFFF, SEED >> 32, SENTENCE]], dtype=torch.int64).to(torch.int32)
+    launch(
+        held_excitation, (ceil(samples, 512), 1), pitch, waves, *merge, found,
+        torch.tensor([first], dtype=torch.int32), torch.tensor([end], dtype=torch.int32), words, samples, 13, 2, 11, 1,
+        -3 * 480, 3, config.nsf_alpha, config.nsf_sigma, config.nsf_voiced_threshold, H=config.harmonics, HOP=480,
+        BLOCK=512,
+    )  # fmt: skip
+    begin, last = max(480 * (first - 3), 0), min(480 * (first + 8), 480 * real)
+    torch.testing.assert_close(
+        found[0, begin - 480 * (first - 3) : last - 480 * (first - 3)], wanted[begin:last], rtol=0, atol=1e-6
     )

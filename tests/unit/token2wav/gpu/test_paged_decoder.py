@@ -85,10 +85,11 @@ class RememberingFlow:
 
 class RememberingVocoder:
     """A frame's samples are its mel; checks that the frames a window needs are in the ring and
-    belong to the stream.
+    belong to the stream. late: samples of a frame that wait for the next one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, late: int = 0) -> None:
+        self.late_samples = late
         self.hold_back_frames, self.buckets, self.shapes = HOLD_BACK, (1, 2, 4), {10: None, 50: None}
         self.ring: dict[tuple[int, int], tuple[int, float]] = {}
 
@@ -103,7 +104,7 @@ class RememberingVocoder:
 
     def run(self, windows: Sequence[Render], frames: int) -> Tensor:
         assert len({window.slot for window in windows}) == len(windows) <= max(self.buckets)
-        samples = torch.zeros(len(windows), frames * 480)
+        samples = torch.zeros(len(windows), frames * 480 + self.late_samples)
         for at, window in enumerate(windows):
             last = window.first + window.count + (HOLD_BACK if window.end is None else 0)
             assert 0 < window.count <= frames
@@ -111,14 +112,15 @@ class RememberingVocoder:
             for frame in range(max(window.first - 21, 0), last):
                 there, value = self.ring[window.slot, frame % 128]
                 assert there == frame
-                if frame in range(window.first, window.first + window.count):
-                    samples[at, 480 * (frame - window.first) : 480 * (frame - window.first + 1)] = value
+                if frame in range(window.first - 1, window.first + window.count):
+                    begin = 480 * (frame - window.first) + self.late_samples
+                    samples[at, max(begin, 0) : begin + 480] = value
         return samples
 
 
 class Setup:
-    def __init__(self, pages: int = 40, prompt_pages: int = 10, slots: int = 20) -> None:
-        self.flow, self.vocoder = RememberingFlow(pages), RememberingVocoder()
+    def __init__(self, pages: int = 40, prompt_pages: int = 10, slots: int = 20, late: int = 0) -> None:
+        self.flow, self.vocoder = RememberingFlow(pages), RememberingVocoder(late)
         self.decoder = PagedDecoder(
             self.flow, self.vocoder, pages=pages, slots=slots, widest_step=8, prompt_pages=prompt_pages
         )  # type: ignore[arg-type]
@@ -177,9 +179,9 @@ def some(count: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, 6561, count)
 
 
-@pytest.mark.parametrize("hop", [25, 50, 400])
-def test_every_stream_gets_its_own_samples_and_gives_all_back(hop: int) -> None:
-    setup = Setup(pages=200)
+@pytest.mark.parametrize(("hop", "late"), [(25, 0), (50, 0), (400, 0), (25, 3)])
+def test_every_stream_gets_its_own_samples_and_gives_all_back(hop: int, late: int) -> None:
+    setup = Setup(pages=200, late=late)
     lengths = [(0, 25), (87, 60), (30, 1), (24, 26), (50, 101), (3, 22), (130, 40)]
     states = [setup.start(prompt, seed=at) for at, (prompt, _) in enumerate(lengths)]
     setup.check(states, [some(count, 100 + at) for at, (_, count) in enumerate(lengths)], hop)

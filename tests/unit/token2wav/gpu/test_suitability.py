@@ -25,7 +25,7 @@ from services.token2wav.gpu.device.suitability import kernels_compile, pages_wit
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
-from services.token2wav.vocoder.causal.vocoder import load_causal_hift
+from tests.stacks.up_process import TINY3
 from tests.unit.token2wav.gpu.small_flow import SMALL
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
@@ -161,11 +161,10 @@ def test_memory_that_runs_out_names_the_settings() -> None:
         raise RuntimeError("an illegal memory access")
 
 
-def test_the_windowed_vocoder_names_the_network_that_it_does_not_run() -> None:
+def test_the_windowed_vocoder_names_the_network_that_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from services.token2wav.gpu.backend import load_paged
+    from services.token2wav.gpu.windowed_vocoder import loading
 
-    model = Path(__file__).parents[3] / "golden" / "tiny3"
-    directory = ModelDirectory(model)
-    with pytest.raises(Unsuitable, match=f"^gpu_vocoder windowed runs .* hift; that of {model} is causal-hift$"):
-        load_paged(directory, CPU, GPU, Mock(), load_causal_hift(directory, CPU))
+    monkeypatch.setattr(loading, "generation_of", lambda _: replace(COSYVOICE3, vocoder_network="made-up"))
+    with pytest.raises(Unsuitable, match=r"^gpu_vocoder windowed runs .* hift, causal-hift; that of .* is made-up$"):
+        loading.load_windowed(ModelDirectory(TINY3), CPU, slots=2)
