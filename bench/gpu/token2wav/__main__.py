@@ -15,7 +15,7 @@ import torch
 
 from bench.gpu.token2wav.decoder import decoder, readable
 from bench.gpu.token2wav.flow import correctness, passes, recompute
-from bench.gpu.token2wav.random_models import RUN
+from bench.gpu.token2wav.random_models import FLOWS, RUN
 from bench.gpu.token2wav.vocoder import vocoder
 from bench.parts.part import ResultsFile
 
@@ -32,6 +32,12 @@ PARTS: dict[str, Callable[[], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--part", required=True, choices=PARTS)
+    parser.add_argument(
+        "--generation",
+        choices=FLOWS,
+        default=RUN.generation,
+        help="whose flow; parts about a vocoder have CosyVoice2's (default: %(default)s)",
+    )
     parser.add_argument("--compile", action="store_true", help="fill the compiler's cache, time nothing")
     parser.add_argument(
         "--shard",
@@ -45,7 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
-    RUN.compile_only, RUN.shard = options.compile, tuple(options.shard)
+    RUN.generation, RUN.compile_only, RUN.shard = options.generation, options.compile, tuple(options.shard)
     options.out.mkdir(parents=True, exist_ok=True)
     RUN.results = ResultsFile(None if options.compile else options.json or options.out / f"{options.part}.json")
     RUN.results.clear()

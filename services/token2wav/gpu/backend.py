@@ -48,18 +48,18 @@ def load_paged(
     itself, Unsuitable if the kernels cannot be compiled, if there are none for the model's flow, or
     if the windowed vocoder has another network than the model.
     """
-    network, files = paged_network(directory), network_files(directory)
+    paged_parts, files = paged_network(directory), network_files(directory)
     if settings.gpu_vocoder == "windowed" and not isinstance(vocoder, HiftVocoder):
         network = generation_of(directory).vocoder_network
         raise Unsuitable(f"gpu_vocoder windowed runs the vocoder network hift; that of {directory.path} is {network}")
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = files.config(directory), settings.state_bytes + settings.prompt_cache_bytes
-    pages = 1 + pages_within(budget, network.layout(config, True).elements * dtype.itemsize, device)
+    pages = 1 + pages_within(budget, paged_parts.layout(config, True).elements * dtype.itemsize, device)
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder
     with reporting_out_of_memory(budget, device), kernels_compile():
         tensors = files.tensors(directory, config, device, torch.float32)
-        paged = PagedFlow(network, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
+        paged = PagedFlow(paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
         del tensors
         if settings.gpu_vocoder == "windowed":
             continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])

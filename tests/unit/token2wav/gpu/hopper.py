@@ -1,5 +1,5 @@
-"""`python -m tests.unit.token2wav.gpu.hopper UNITS..` compiles every kernel of a pass for Hopper as
-it would be launched, on any machine.
+"""`python -m tests.unit.token2wav.gpu.hopper NETWORK UNITS..` compiles every kernel of a pass for
+Hopper as it would be launched, on any machine.
 
 Prints the resources of each kernel as JSON: {"kernel", "constants", "registers", "stack", "local",
 "shared"}; in bytes, except registers per thread. Weights have the published widths, on which the
@@ -21,9 +21,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from bench.real_size import PUBLISHED_FLOW
+from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.paged_flow.networks import DIT, UNET
 from tests.unit.token2wav.gpu.small_flow import random_tensors
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -90,13 +91,23 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+SHALLOW: dict[str, Any] = {
+    "conformer-unet": (UNET, replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1)),
+    "dit": (DIT, replace(PUBLISHED_DIT, depth=1)),
+}
+
+
 @torch.inference_mode()
-def recorded(units: int) -> Recorder:
-    """Of passes over so many units, for every kind of graph, with and without grid barriers."""
-    config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
+def recorded(name: str, units: int) -> Recorder:
+    """Of passes over so many units, for every kind of graph, with and without grid barriers where a
+    network has any.
+    """
+    (network, config), recorder = SHALLOW[name], Recorder(chained=True)
     tensors = random_tensors(config)
-    for barrier_units in (0, 4):
-        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units)
+    for barrier_units in (0, 4) if network.barrier_channels(config) else (0,):
+        flow = PagedFlow(
+            network, config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units
+        )
         flow._table.fill([flow._padding_unit()], units)
         for way in Way:
             if way is not Way.LONG or units <= flow._estimator.split_units:
@@ -105,7 +116,8 @@ def recorded(units: int) -> Recorder:
 
 
 def main() -> None:
-    sources = {name: source for units in map(int, sys.argv[1:]) for name, source in recorded(units).sources.items()}
+    network, *sizes = sys.argv[1:]
+    sources = {name: source for units in map(int, sizes) for name, source in recorded(network, units).sources.items()}
     json.dump([resources(*source) for source in sources.values()], sys.stdout)
 
 

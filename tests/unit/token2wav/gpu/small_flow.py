@@ -39,7 +39,8 @@ def random_tensors(config: UnetConfig | DitConfig, seed: int = 1) -> dict[str, T
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     dit = isinstance(config, DitConfig)
-    for name, shape in (dit_weights.expected_tensors(config) if dit else expected_tensors(config)).items():
+    shapes = dit_weights.expected_tensors(config) if isinstance(config, DitConfig) else expected_tensors(config)
+    for name, shape in shapes.items():
         if name == ESTIMATOR + FREQUENCIES:
             tensors[name] = 100.0 ** -(torch.arange(shape[0]) / shape[0])
             continue

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,33 @@ KERNELS = {
     "relative_attention",
     "rotated_queries",
 }  # fmt: skip
+DIT_KERNELS = {
+    "causal_convolution", "embedded", "gated_onto_stream", "joined_inputs", "joined_parts", "looking_ahead",
+    "modulated_euler_step", "modulated_gelu", "modulated_queries_keys_values", "paged_attention",
+    "position_convolution", "prepare",
+}  # fmt: skip
+
+
+def compiled(network: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """Resources of all kernels of passes of every size; each fits into registers and memory."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.unit.token2wav.gpu.hopper", network, "1", "2", "4", "8", "16", "32"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    assert [kernel for kernel in found if kernel["stack"] or kernel["local"]] == []
+    assert max(kernel["shared"] for kernel in found) <= SHARED_BYTES
+    return found
+
+
+def test_kernels_of_the_transformer_fit_into_registers(tmp_path: Path) -> None:
+    found = compiled("dit", tmp_path)
+    assert {kernel["kernel"] for kernel in found} == DIT_KERNELS
+    assert {kernel["constants"]["SPLITS"] for kernel in found if kernel["kernel"] == "paged_attention"} == {1, 4}
 
 
 def test_kernels_of_all_batches_fit_into_registers(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "tests.unit.token2wav.gpu.hopper", "1", "2", "4", "8", "16", "32"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = compiled("conformer-unet", tmp_path)
     assert {kernel["kernel"] for kernel in found} == KERNELS
     forms = {
         (kernel["kernel"], kernel["constants"].get("SPLITS"), kernel["constants"].get("HEADS")) for kernel in found
@@ -42,5 +62,3 @@ def test_kernels_of_all_batches_fit_into_registers(tmp_path: Path) -> None:
         ("paged_attention", 1, 8),
         ("paged_attention", 4, 8),
     } <= forms
-    assert [kernel for kernel in found if kernel["stack"] or kernel["local"]] == []
-    assert max(kernel["shared"] for kernel in found) <= SHARED_BYTES

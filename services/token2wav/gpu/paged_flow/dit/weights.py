@@ -44,11 +44,11 @@ class DitBlock:
         made = modulations(tensors.within("attn_norm.linear"), times, BLOCK_MODULATIONS)
         shift, scale, self.attention_gate, feed_shift, feed_scale, self.feed_gate = made
         attention, factors = tensors.within("attn"), (head_width**-0.5, 1.0, 1.0)
-        joined = [
+        weight, bias = (
             torch.cat([factor * attention[f"to_{name}.{kind}"] for name, factor in zip("qkv", factors, strict=True)])
             for kind in ("weight", "bias")
-        ]
-        self.qkv = TimedProduct.of(*joined, scale, shift, dtype)
+        )
+        self.qkv = TimedProduct.of(weight, bias, scale, shift, dtype)
         self.out = _product(attention.within("to_out.0"), dtype)
         widen = tensors.within("ff.ff.0.0")
         self.widen = TimedProduct.of(widen["weight"], widen["bias"], feed_scale, feed_shift, dtype)
