@@ -55,17 +55,18 @@ def random_tensors(config: UnetConfig | DitConfig, seed: int = 1) -> dict[str, T
 
 def large_tiles(whole: bool) -> Launcher:
     """whole: inner widths that fit into one tile are taken at once, the way of small batches."""
-    inner = 32 if whole else 16
-    tile = ((MANY, Tile(128, 16, inner, loop=2)),)
-    plain = ((MANY, Tile(128, 32, inner)),)
+    small = 32 if whole else 16
+    tile = ((MANY, Tile(128, 16, small, loop=2)),)
+    plain = ((MANY, Tile(128, 32, small)),)
     kinds = ("widen", "wide norm", "out", "convolution", "encoder convolution", "encoder")
     narrow = ((MANY, Tile(128, 32, 128 if whole else 32)),)
-    dit = ((MANY, Tile(128, 64 if whole else 32, 64 if whole else 32)),)
+    rows, inner = (512, 64) if whole else (128, 32)
+    dit = ((MANY, Tile(rows, inner, inner)),)
     return Launcher(
         False,
         dict.fromkeys(kinds, plain)
         | dict.fromkeys(("dit in", "dit qkv", "dit out", "dit widen", "dit narrow"), dit)
-        | {"dit position": ((MANY, Tile(128, 0, 128 if whole else 64)),), "dit velocity": ((MANY, Tile(64, 0, 64)),)}
+        | {"dit position": ((MANY, Tile(rows, 0, 2 * inner)),), "dit velocity": ((MANY, Tile(64, 0, 64)),)}
         | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)},
     )
 
