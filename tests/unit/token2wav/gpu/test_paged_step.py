@@ -24,6 +24,7 @@ from services.token2wav.gpu.paged_flow.dit.estimator import PagedDit
 from services.token2wav.gpu.paged_flow.dit.look_ahead import PagedLookAhead
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.networks import DIT, UNET, Front, Velocity
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
@@ -126,6 +127,26 @@ def test_a_step_of_the_transformer_is_the_readable_step(whole: bool, kept: bool)
             mu, x = wanted[block]
             torch.testing.assert_close(front.mu[at, : len(mu)], mu, rtol=0, atol=2e-6)
             torch.testing.assert_close(estimator.x[at, : len(x)], x, rtol=0, atol=2e-5)
+
+
+def test_ten_steps_of_the_transformer_are_the_readable_flow() -> None:
+    """A block and then the next over pages, and both again in one pass without."""
+    config = replace(SMALL_DIT, depth=1)
+    flow, units, _ = blocks(config, 12)
+    paged = PagedFlow(
+        DIT, config, random_tensors(config), pages=6, dtype=torch.float32, buckets=(1,), most=2,
+        launch=large_tiles(whole=True),
+    )  # fmt: skip
+    state, wanted = flow.start(random_voice(PROMPT)), []
+    for unit in units:
+        (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
+        assert mel is not None
+        wanted.append(mel.T)
+    kept = [paged.run([unit])[0].clone() for unit in units]
+    again = paged.recompute([replace(unit, pages=list(range(1, at + 2))) for at, unit in enumerate(units)])
+    for found in (kept, again):
+        for block, mel in zip(found, wanted, strict=True):
+            torch.testing.assert_close(block[: len(mel)], mel, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
