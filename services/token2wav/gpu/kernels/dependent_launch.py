@@ -24,18 +24,3 @@ def wait(CHAINED: tl.constexpr):
     """Wait until the previous kernels have finished."""
     if CHAINED:
         gdc_wait()
-
-
-@triton.jit
-def fetch_weights(w, columns, N: tl.constexpr, K: tl.constexpr, CHAINED: tl.constexpr):
-    """Bring rows `columns` of weights [N, K] into the second cache, before the wait: a kernel that
-    loads them piece by piece behind it would otherwise wait for the memory as well.
-    """
-    if CHAINED:
-        line: tl.constexpr = 1024 // w.dtype.element_ty.primitive_bitwidth
-        lines: tl.constexpr = triton.next_power_of_2((K + line - 1) // line)
-        inner = tl.minimum(tl.arange(0, lines) * line, K - 1)
-        at = w + tl.minimum(columns, N - 1)[:, None] * K + inner[None, :]
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1
-        )

@@ -1,29 +1,35 @@
 """Matrix products of the diffusion transformer, between a residual stream and norms that the time
 scales and shifts.
 
-The stream is kept three times: x float32 [M, N]; `copy` [M, N], the same in the operand type, which
-products read; and `moments` float32 [M, parts, 2], mean and sum of squared distances from it of
-each PART columns, by which a product normalises rows without a pass over them. What the time adds
-to a norm is folded into the bias behind it, so `gain` float32 [N], one more than the scale, is all
-that is left of it. Rows and weights as in `kernels.linear`.
+The stream is kept three times: x float32 [M, N]; `copy` [M, N] in the operand type, multiplied by
+`gain` float32 [N], one more than the scale of the norm that reads it next; and `moments` float32
+[M, parts, 2], mean and sum of squared distances from it of each PART columns of x. A norm is then
+applied behind its product: norm(x) gain w^T = spread (copy w^T - mean `gained`), where gained
+float32 is what w makes of the gain. The shift is in the bias. Rows and weights as in
+`kernels.linear`.
+
+DESCRIBED: the left operand and w are TMA descriptors, in blocks [BM, BK] and [BN, BK].
 """
 
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.dependent_launch import announce, fetch_weights, wait
+from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 from services.token2wav.gpu.kernels.linear import keep_tail, product
 
 
 @triton.jit
-def keep_stream(result, x, copy, moments, rows, columns, fits, part, count, M, N: tl.constexpr, PART: tl.constexpr):
+def keep_stream(
+    result, x, copy, moments, gain, rows, columns, fits, part, count, M, N: tl.constexpr, PART: tl.constexpr
+):
     """Store result float32 [BM, BN], of which the columns with `fits` count, as part `part` of the
     stream. count: how many columns those are.
     """
     inside = (rows < M)[:, None] & fits[None, :]
     at = rows[:, None] * N + columns[None, :]
     tl.store(x + at, result, mask=inside)
-    tl.store(copy + at, result.to(copy.dtype.element_ty), mask=inside)
+    scale = tl.load(gain + columns, mask=fits, other=0.0)
+    tl.store(copy + at, (result * scale[None, :]).to(copy.dtype.element_ty), mask=inside)
     mean = tl.sum(tl.where(fits[None, :], result, 0.0), axis=1) / count
     away = tl.where(fits[None, :], result - mean[:, None], 0.0)
     parts: tl.constexpr = (N + PART - 1) // PART
@@ -34,8 +40,9 @@ def keep_stream(result, x, copy, moments, rows, columns, fits, part, count, M, N
 
 @triton.jit
 def row_moments(moments, rows, M, N: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr, EPS: tl.constexpr):
-    """Mean and inverse deviation, float32 [BM] each, joined from the parts as in Chan et al.,
-    "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
+    """Mean and inverse deviation, float32 [BM] each, zeros from row M on; joined from the parts as
+    in Chan et al., "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances",
+    1979.
     """
     parts: tl.constexpr = (N + PART - 1) // PART
     part = tl.arange(0, PP)
@@ -47,27 +54,34 @@ def row_moments(moments, rows, M, N: tl.constexpr, PART: tl.constexpr, PP: tl.co
     mean = tl.sum(means * counts[None, :], axis=1) / N
     away = means - mean[:, None]
     variance = tl.sum(squares + counts[None, :] * away * away, axis=1) / N
-    return mean, tl.rsqrt(variance + EPS)
+    return mean, tl.where(rows < M, tl.rsqrt(variance + EPS), 0.0)
 
 
 @triton.jit
-def normed_product(
-    copy, gain, w, mean, spread, rows, columns, M, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr,
+def stream_product(
+    a, w, first_row, first_column, M, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, DESCRIBED: tl.constexpr,
 ):  # fmt: skip
-    """float32 [BM, BN]: (copy [M, K] - mean) spread gain, times w [N, K]."""
+    """float32 [BM, BN]: rows and columns from the first ones on of a [M, K] times w [N, K]. Those
+    from M and N on mean nothing.
+    """
     total = tl.zeros([BM, BN], tl.float32)
-    for first in range(0, K, BK):
-        inner = first + tl.arange(0, BK)
-        weights = tl.load(
-            w + columns[None, :] * K + inner[:, None], mask=(columns < N)[None, :] & (inner < K)[:, None], other=0.0
-        )
-        values = tl.load(
-            copy + rows[:, None] * K + inner[None, :], mask=(rows < M)[:, None] & (inner < K)[None, :], other=0.0
-        )
-        scale = tl.load(gain + inner, mask=inner < K, other=0.0)
-        normal = (values.to(tl.float32) - mean[:, None]) * spread[:, None] * scale[None, :]
-        total = product(normal.to(w.dtype.element_ty), weights, total)
+    if DESCRIBED:
+        for first in range(0, K, BK):
+            total = product(a.load([first_row, first]), w.load([first_column, first]).T, total)
+    else:
+        # The last ones again instead of a mask, for which each load would be tested.
+        rows = tl.minimum(first_row + tl.arange(0, BM), M - 1)
+        columns = tl.minimum(first_column + tl.arange(0, BN), N - 1)
+        for first in range(0, K, BK):
+            inner = first + tl.arange(0, BK)
+            if K % BK == 0:
+                weights = tl.load(w + columns[None, :] * K + inner[:, None])
+                values = tl.load(a + rows[:, None] * K + inner[None, :])
+            else:
+                weights = tl.load(w + columns[None, :] * K + inner[:, None], mask=(inner < K)[:, None], other=0.0)
+                values = tl.load(a + rows[:, None] * K + inner[None, :], mask=(inner < K)[None, :], other=0.0)
+            total = product(values, weights, total)
     return total
 
 
@@ -87,10 +101,10 @@ def turned(x, turns, place, first, WIDTH: tl.constexpr, PLACES: tl.constexpr, BM
 
 @triton.jit(do_not_specialize=["M"])
 def modulated_queries_keys_values(
-    copy, moments, gain, w, bias, turns, position, queries, pool, own, M, page, offset, N: tl.constexpr,
+    copy, moments, gained, w, bias, turns, position, queries, pool, own, M, page, offset, N: tl.constexpr,
     WIDTH: tl.constexpr, PLACES: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr, EPS: tl.constexpr,
-    FRAMES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    CHAINED: tl.constexpr,
+    FRAMES: tl.constexpr, ROWS: tl.constexpr, DESCRIBED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """The modulated norm of the stream times the joined weights [3 N, N]; queries go to [M, N],
     keys and values to each unit's own page, as in `linear.queries_keys_values`.
@@ -102,20 +116,22 @@ def modulated_queries_keys_values(
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
-    fetch_weights(w, columns, 3 * N, N, CHAINED)
     section = tl.program_id(0) * BN // N
     first = tl.program_id(0) * BN - section * N
     unit, row, frame = rows // (ROWS * FRAMES), rows // FRAMES % ROWS, rows % FRAMES
-    shift = tl.load(bias + columns)
+    shift, gains = tl.load(bias + columns), tl.load(gained + columns)
     base = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
     base += ((row * 2 + section - 1) * FRAMES + frame) * N
     place = tl.load(position + unit, mask=rows < M, other=0) + frame
     wait(CHAINED)
     mean, spread = row_moments(moments, rows, M, N, PART, PP, EPS)
-    result = normed_product(copy, gain, w, mean, spread, rows, columns, M, 3 * N, N, BM, BN, BK) + shift[None, :]
+    total = stream_product(
+        copy, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, 3 * N, N, BM, BN, BK, DESCRIBED
+    )  # fmt: skip
+    result = (total - mean[:, None] * gains[None, :]) * spread[:, None] + shift[None, :]
     if (section < 2) & (first < WIDTH):
         result = turned(result, turns, place, first, WIDTH, PLACES, BM, BN)
-    result = result.to(w.dtype.element_ty)
+    result = result.to(queries.dtype.element_ty)
     channel = first + tl.arange(0, BN)
     if section == 0:
         tl.store(queries + rows[:, None] * N + channel[None, :], result, mask=(rows < M)[:, None])
@@ -125,8 +141,9 @@ def modulated_queries_keys_values(
 
 @triton.jit(do_not_specialize=["M"])
 def modulated_gelu(
-    copy, moments, gain, w, bias, out, M, N: tl.constexpr, K: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr,
-    EPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
+    copy, moments, gained, w, bias, out, M, N: tl.constexpr, K: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr,
+    EPS: tl.constexpr, DESCRIBED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out [M, N] = gelu (by its tangent approximation) of the modulated norm of the stream [M, K]
     times w [N, K]. Grid (ceil(N / BN), ceil(M / BM)).
@@ -134,11 +151,12 @@ def modulated_gelu(
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
-    fetch_weights(w, columns, N, K, CHAINED)
     shift = tl.load(bias + columns, mask=columns < N, other=0.0)
+    gains = tl.load(gained + columns, mask=columns < N, other=0.0)
     wait(CHAINED)
     mean, spread = row_moments(moments, rows, M, K, PART, PP, EPS)
-    result = normed_product(copy, gain, w, mean, spread, rows, columns, M, N, K, BM, BN, BK) + shift[None, :]
+    total = stream_product(copy, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, N, K, BM, BN, BK, DESCRIBED)
+    result = (total - mean[:, None] * gains[None, :]) * spread[:, None] + shift[None, :]
     bent = 1.5957691216057308 * (result + 0.044715 * result * result * result)
     result = result / (1.0 + tl.exp(-bent))
     tl.store(
@@ -148,28 +166,10 @@ def modulated_gelu(
     )
 
 
-@triton.jit
-def plain_product(
-    a, w, rows, columns, M, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
-):
-    """float32 [BM, BN]: a [M, K] times w [N, K]."""
-    total = tl.zeros([BM, BN], tl.float32)
-    for first in range(0, K, BK):
-        inner = first + tl.arange(0, BK)
-        weights = tl.load(
-            w + columns[None, :] * K + inner[:, None], mask=(columns < N)[None, :] & (inner < K)[:, None], other=0.0
-        )
-        values = tl.load(
-            a + rows[:, None] * K + inner[None, :], mask=(rows < M)[:, None] & (inner < K)[None, :], other=0.0
-        )
-        total = product(values, weights, total)
-    return total
-
-
 @triton.jit(do_not_specialize=["M"])
 def gated_onto_stream(
-    a, w, bias, gate, x, copy, moments, M, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, CHAINED: tl.constexpr,
+    a, w, bias, gate, x, copy, moments, gain, M, N: tl.constexpr, K: tl.constexpr, DESCRIBED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """The stream += gate (a [M, K] w^T + bias), w [N, K], bias and gate float32 [N]; its parts are
     of BN columns. Grid (ceil(N / BN), ceil(M / BM)).
@@ -177,16 +177,16 @@ def gated_onto_stream(
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
-    fetch_weights(w, columns, N, K, CHAINED)
     fits = columns < N
     shift, opened = tl.load(bias + columns, mask=fits, other=0.0), tl.load(gate + columns, mask=fits, other=0.0)
     wait(CHAINED)
-    added = plain_product(a, w, rows, columns, M, N, K, BM, BN, BK) + shift[None, :]
+    added = stream_product(a, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, N, K, BM, BN, BK, DESCRIBED)
+    added += shift[None, :]
     inside = (rows < M)[:, None] & fits[None, :]
     before = tl.load(x + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
     count = tl.minimum(N - tl.program_id(0) * BN, BN)
     result = before + opened[None, :] * added
-    keep_stream(result, x, copy, moments, rows, columns, fits, tl.program_id(0), count, M, N, BN)
+    keep_stream(result, x, copy, moments, gain, rows, columns, fits, tl.program_id(0), count, M, N, BN)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -205,7 +205,8 @@ def joined_inputs(
     inside = (rows < M)[:, None] & (columns < N)[None, :]
     shift = tl.load(bias + columns, mask=columns < N, other=0.0)
     wait(CHAINED)
-    result = plain_product(inputs, w, rows, columns, M, N, K, BM, BN, BK) + shift[None, :]
+    result = stream_product(inputs, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, N, K, BM, BN, BK, False)
+    result += shift[None, :]
     at = rows[:, None] * N + columns[None, :]
     tl.store(x + at, result, mask=inside)
     tl.store(copy + at, result.to(copy.dtype.element_ty), mask=inside)
@@ -214,42 +215,33 @@ def joined_inputs(
 
 @triton.jit
 def modulated_euler_step(
-    copy, moments, gain, w, bias, x, inputs, dt, guidance, N: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr,
-    EPS: tl.constexpr, FRAMES: tl.constexpr, BINS: tl.constexpr, BP: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    copy, moments, gained, w, bias, x, inputs, dt, guidance, N: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr,
+    EPS: tl.constexpr, FRAMES: tl.constexpr, BINS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x [units, FRAMES, BINS] += dt (w u + bias), where u joins the modulated norms of both
-    guidance rows of the stream: the map to a velocity is linear, so the guidance is applied in
-    front of it. x also goes into the first BINS columns of inputs [units, 2, FRAMES, 4 BINS].
-
-    w [BINS, N]. Grid (units, ceil(FRAMES / BM)).
+    """x [units, FRAMES, BINS] += dt times the guided velocity, which is the modulated norm of the
+    stream times w [BINS, N] in both guidance rows; x also goes into the first BINS columns of
+    inputs [units, 2, FRAMES, 4 BINS]. Grid (units, ceil(FRAMES / BM), ceil(BINS / BN)).
     """
     announce(CHAINED)
-    unit = tl.program_id(0)
-    frame, bins = tl.program_id(1) * BM + tl.arange(0, BM), tl.arange(0, BP)
+    unit, first, first_bin = tl.program_id(0), tl.program_id(1) * BM, tl.program_id(2) * BN
+    frame, bins = first + tl.arange(0, BM), first_bin + tl.arange(0, BN)
     fits = bins < BINS
     constant = tl.load(bias + bins, mask=fits, other=0.0)
+    gains = tl.load(gained + bins, mask=fits, other=0.0)
     # Frames behind the block's end are rows of the other guidance row, or none: not stored.
     last = (unit + 1) * 2 * FRAMES
-    guided, free = unit * 2 * FRAMES + frame, (unit * 2 + 1) * FRAMES + frame
+    guided = tl.zeros([BM, BN], tl.float32) + constant[None, :]
     wait(CHAINED)
-    mean, spread = row_moments(moments, guided, last, N, PART, PP, EPS)
-    free_mean, free_spread = row_moments(moments, free, last, N, PART, PP, EPS)
-    total = tl.zeros([BM, BP], tl.float32)
-    for first in range(0, N, BK):
-        inner = first + tl.arange(0, BK)
-        has = (inner < N)[None, :]
-        weights = tl.load(w + bins[None, :] * N + inner[:, None], mask=fits[None, :] & (inner < N)[:, None], other=0.0)
-        scale = tl.load(gain + inner, mask=inner < N, other=0.0)
-        there = tl.load(copy + guided[:, None] * N + inner[None, :], mask=(guided < last)[:, None] & has, other=0.0)
-        without = tl.load(copy + free[:, None] * N + inner[None, :], mask=(free < last)[:, None] & has, other=0.0)
-        there = (there.to(tl.float32) - mean[:, None]) * spread[:, None]
-        without = (without.to(tl.float32) - free_mean[:, None]) * free_spread[:, None]
-        joined = ((1.0 + guidance) * there - guidance * without) * scale[None, :]
-        total = product(joined.to(w.dtype.element_ty), weights, total)
+    for row in tl.static_range(2):
+        begin = (unit * 2 + row) * FRAMES + first
+        mean, spread = row_moments(moments, begin + tl.arange(0, BM), last, N, PART, PP, EPS)
+        total = stream_product(copy, w, begin, first_bin, last, BINS, N, BM, BN, BK, False)
+        velocity = (total - mean[:, None] * gains[None, :]) * spread[:, None]
+        guided += velocity * (1.0 + guidance) if row == 0 else velocity * -guidance
     at = (unit * FRAMES + frame)[:, None] * BINS + bins[None, :]
     inside = (frame < FRAMES)[:, None] & fits[None, :]
-    moved = tl.load(x + at, mask=inside, other=0.0) + dt * (total + constant[None, :])
+    moved = tl.load(x + at, mask=inside, other=0.0) + dt * guided
     tl.store(x + at, moved, mask=inside)
     operand = moved.to(inputs.dtype.element_ty)
     for row in tl.static_range(2):

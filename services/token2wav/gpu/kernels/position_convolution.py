@@ -13,7 +13,7 @@ from services.token2wav.gpu.kernels.modulated import keep_stream
 
 @triton.jit(do_not_specialize=["M"])
 def position_convolution(
-    a, w, bias, out, x, moments, pool, own, before, M, page, tail, out_tail, N: tl.constexpr, GROUP: tl.constexpr,
+    a, w, bias, out, x, moments, gain, pool, own, before, M, page, tail, out_tail, N: tl.constexpr, GROUP: tl.constexpr,
     GP: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr, ONTO: tl.constexpr,
     BM: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
@@ -63,7 +63,7 @@ def position_convolution(
     at = rows[:, None] * N + columns[None, :]
     if ONTO:
         result += tl.load(x + at, mask=inside, other=0.0)
-        keep_stream(result, x, out, moments, rows, columns, fits, group, GROUP, M, N, GROUP)
+        keep_stream(result, x, out, moments, gain, rows, columns, fits, group, GROUP, M, N, GROUP)
     else:
         tl.store(out + at, result.to(out.dtype.element_ty), mask=inside)
         keep_tail(result, pool, own, rows, columns, inside, page, out_tail, N, FRAMES, ROWS, TAPS - 1)

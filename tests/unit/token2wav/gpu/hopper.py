@@ -20,6 +20,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW
 from services.token2wav.gpu.device.launcher import Grid, Launcher
@@ -54,6 +55,10 @@ class Recorder(Launcher):
             one = isinstance(argument, int) and argument == 1 and not parameter.do_not_specialize
             if parameter.is_constexpr or one:
                 signature[parameter.name], values[at,] = "constexpr", argument
+                continue
+            if isinstance(argument, TensorDescriptor):
+                kind = TYPES[argument.base.dtype][1:]
+                signature[parameter.name] = f"tensordesc<{kind}[{', '.join(map(str, argument.block_shape))}]>"
                 continue
             whole = isinstance(argument, int)
             signature[parameter.name] = (

@@ -61,12 +61,12 @@ def large_tiles(whole: bool) -> Launcher:
     kinds = ("widen", "wide norm", "out", "convolution", "encoder convolution", "encoder")
     narrow = ((MANY, Tile(128, 32, 128 if whole else 32)),)
     rows, inner = (512, 64) if whole else (128, 32)
-    dit = ((MANY, Tile(rows, inner, inner)),)
+    dit = ((MANY, Tile(rows, inner, inner, described=not whole)),)
     return Launcher(
         False,
         dict.fromkeys(kinds, plain)
         | dict.fromkeys(("dit in", "dit qkv", "dit out", "dit widen", "dit narrow"), dit)
-        | {"dit position": ((MANY, Tile(rows, 0, 2 * inner)),), "dit velocity": ((MANY, Tile(64, 0, 64)),)}
+        | {"dit position": ((MANY, Tile(rows, 0, 2 * inner)),), "dit velocity": ((MANY, Tile(64, 128, inner)),)}
         | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)},
     )
 

@@ -3,9 +3,11 @@ paged state, five launches a block.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.spec import CHUNK_FRAMES, MAX_FLOW_FRAMES, MEL_BINS
@@ -13,7 +15,7 @@ from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.dit.weights import POSITION_GROUPS, POSITION_TAPS, DitConfig
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.solver import ROWS, euler_schedule
-from services.token2wav.gpu.device.launcher import Launcher, ceil, divisor, power
+from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, divisor, power
 from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
 from services.token2wav.gpu.kernels.euler import prepare
 from services.token2wav.gpu.kernels.modulated import (
@@ -25,7 +27,14 @@ from services.token2wav.gpu.kernels.modulated import (
 )
 from services.token2wav.gpu.kernels.position_convolution import position_convolution
 from services.token2wav.gpu.paged_flow.dit.page_layout import POSITION_FRAMES, DitLayout
-from services.token2wav.gpu.paged_flow.dit.weights import DitBlock, DitInputs, last_product, time_embeddings, turns
+from services.token2wav.gpu.paged_flow.dit.weights import (
+    DitBlock,
+    DitInputs,
+    TimedProduct,
+    last_product,
+    time_embeddings,
+    turns,
+)
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product
 
@@ -93,7 +102,7 @@ class PagedDit:
         call.inputs()
         for at, block in enumerate(self._blocks):
             call.attend(block, at)
-            call.feed_forward(block)
+            call.feed_forward(block, self._blocks[at + 1].qkv if at + 1 < len(self._blocks) else self._last)
         call.euler_step()
 
 
@@ -130,10 +139,10 @@ class _Pass:
         o, tile, group = self._o, self._launch.tile("dit position", self._rows), self._width // POSITION_GROUPS
         self._launch(
             position_convolution, (POSITION_GROUPS, ceil(self._rows, tile.rows)), a, weights.weight, weights.bias, out,
-            o._stream, o._moments, self._pool, self._table["own"], self._table["before"], self._rows,
-            self._layout.elements, tail, out_tail, N=self._width, GROUP=group, GP=power(group), FRAMES=CHUNK_FRAMES,
-            ROWS=ROWS, TAPS=POSITION_TAPS, ONTO=onto, BM=tile.rows, BK=tile.inner, warps=tile.warps,
-            stages=tile.stages,
+            o._stream, o._moments, o._blocks[0].qkv.gain[self._step], self._pool, self._table["own"],
+            self._table["before"], self._rows, self._layout.elements, tail, out_tail, N=self._width, GROUP=group,
+            GP=power(group), FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=POSITION_TAPS, ONTO=onto, BM=tile.rows, BK=tile.inner,
+            warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def attend(self, weights: DitBlock, block: int) -> None:
@@ -142,11 +151,12 @@ class _Pass:
         tile = self._launch.tile("dit qkv", self._rows)
         columns = divisor(width, tile.columns)
         self._launch(
-            modulated_queries_keys_values, (3 * width // columns, ceil(self._rows, tile.rows)), o._copy, o._moments,
-            weights.qkv.gain[self._step], weights.qkv.weight, weights.qkv.bias[self._step], o._turns,
-            self._table["position"], o._queries, self._pool, self._table["own"], self._rows, self._layout.elements,
-            offset, N=width, WIDTH=o._config.head_width, PLACES=MAX_FLOW_FRAMES, **self._normed(), FRAMES=CHUNK_FRAMES,
-            ROWS=ROWS, BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            modulated_queries_keys_values, (3 * width // columns, ceil(self._rows, tile.rows)),
+            _left(o._copy, tile), o._moments, weights.qkv.gained[self._step], _right(weights.qkv.weight, tile, columns),
+            weights.qkv.bias[self._step], o._turns, self._table["position"], o._queries, self._pool,
+            self._table["own"], self._rows, self._layout.elements, offset, N=width, WIDTH=o._config.head_width,
+            PLACES=MAX_FLOW_FRAMES, **self._normed(), FRAMES=CHUNK_FRAMES, ROWS=ROWS, DESCRIBED=tile.described,
+            BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         tile = self._launch.tile("attention", self._rows)
         self._launch(
@@ -161,24 +171,25 @@ class _Pass:
                 joined_parts, (self._rows,), o._parts, o._norms, o._attended, self._rows, HEADS=heads,
                 WIDTH=o._config.head_width, INNER=power(width), SPLITS=self._splits,
             )  # fmt: skip
-        self._onto(o._attended, weights.out, weights.attention_gate, "dit out")
+        self._onto(o._attended, weights.out, weights.attention_gate, weights.widen, "dit out")
 
-    def feed_forward(self, weights: DitBlock) -> None:
-        """Add a block's feed-forward to the stream."""
+    def feed_forward(self, weights: DitBlock, following: TimedProduct) -> None:
+        """Add a block's feed-forward to the stream. following: what reads it then."""
         o, tile, wide = self._o, self._launch.tile("dit widen", self._rows), self._o._config.feed_forward
         self._launch(
-            modulated_gelu, (ceil(wide, tile.columns), ceil(self._rows, tile.rows)), o._copy, o._moments,
-            weights.widen.gain[self._step], weights.widen.weight, weights.widen.bias[self._step], o._wide, self._rows,
-            N=wide, K=self._width, **self._normed(), BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps,
-            stages=tile.stages,
+            modulated_gelu, (ceil(wide, tile.columns), ceil(self._rows, tile.rows)), _left(o._copy, tile), o._moments,
+            weights.widen.gained[self._step], _right(weights.widen.weight, tile), weights.widen.bias[self._step],
+            o._wide, self._rows, N=wide, K=self._width, **self._normed(), DESCRIBED=tile.described, BM=tile.rows,
+            BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
-        self._onto(o._wide, weights.narrow, weights.feed_gate, "dit narrow")
+        self._onto(o._wide, weights.narrow, weights.feed_gate, following, "dit narrow")
 
-    def _onto(self, a: Tensor, weights: Product, gates: Tensor, kind: str) -> None:
+    def _onto(self, a: Tensor, weights: Product, gates: Tensor, following: TimedProduct, kind: str) -> None:
         o, tile = self._o, self._launch.tile(kind, self._rows)
         self._launch(
-            gated_onto_stream, (ceil(self._width, tile.columns), ceil(self._rows, tile.rows)), a, weights.weight,
-            weights.bias, gates[self._step], o._stream, o._copy, o._moments, self._rows, N=self._width, K=a.shape[1],
+            gated_onto_stream, (ceil(self._width, tile.columns), ceil(self._rows, tile.rows)), _left(a, tile),
+            _right(weights.weight, tile), weights.bias, gates[self._step], o._stream, o._copy, o._moments,
+            following.gain[self._step], self._rows, N=self._width, K=a.shape[1], DESCRIBED=tile.described,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._part = tile.columns
@@ -190,8 +201,18 @@ class _Pass:
         """Move the mel by the velocity that the stream stands for."""
         o, tile, last = self._o, self._launch.tile("dit velocity", self._rows), self._o._last
         self._launch(
-            modulated_euler_step, (self._units, ceil(CHUNK_FRAMES, tile.rows)), o._copy, o._moments,
-            last.gain[self._step], last.weight, last.bias[self._step], o.x, o._joined, o._dt[self._step],
-            o._config.guidance, N=self._width, **self._normed(), FRAMES=CHUNK_FRAMES, BINS=MEL_BINS,
-            BP=power(MEL_BINS), BM=tile.rows, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            modulated_euler_step, (self._units, ceil(CHUNK_FRAMES, tile.rows), ceil(MEL_BINS, tile.columns)), o._copy,
+            o._moments, last.gained[self._step], last.weight, last.bias[self._step], o.x, o._joined,
+            o._dt[self._step], o._config.guidance, N=self._width, **self._normed(), FRAMES=CHUNK_FRAMES, BINS=MEL_BINS,
+            BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
+
+
+def _left(a: Tensor, tile: Tile) -> Any:
+    """The left operand of a product, a descriptor where the tile wants one."""
+    return TensorDescriptor.from_tensor(a, [tile.rows, tile.inner]) if tile.described else a
+
+
+def _right(weight: Tensor, tile: Tile, columns: int = 0) -> Any:
+    """The same for weights. columns: those of the tile unless given."""
+    return TensorDescriptor.from_tensor(weight, [columns or tile.columns, tile.inner]) if tile.described else weight

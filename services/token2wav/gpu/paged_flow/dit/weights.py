@@ -20,19 +20,21 @@ from services.token2wav.gpu.paged_flow.weights import Product, product
 class TimedProduct:
     """A product behind a norm that the time scales and shifts, in each Euler step.
 
-    weight: [N, K] in the operand type. gain float32 [steps, K]: one more than the scale. bias
-    float32 [steps, N]: with what the weight makes of the shift.
+    weight: [N, K] in the operand type. gain float32 [steps, K]: one more than the scale. gained
+    float32 [steps, N]: what the rounded weight makes of the gain. bias float32 [steps, N]: with
+    what the weight makes of the shift.
     """
 
     weight: Tensor
     gain: Tensor
+    gained: Tensor
     bias: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, dtype: torch.dtype) -> "TimedProduct":
         """weight [N, K], bias [N]; scale and shift [steps, K]; all float32."""
-        shifted = (bias + shift @ weight.T).contiguous()
-        return cls(weight.to(dtype).contiguous(), (1 + scale).contiguous(), shifted)
+        rounded, gain = weight.to(dtype).contiguous(), 1 + scale
+        return cls(rounded, gain.contiguous(), gain @ rounded.to(gain.dtype).T, bias + shift @ weight.T)
 
 
 class DitBlock:
