@@ -24,6 +24,7 @@ from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import GENERATIONS
 from services.llm.generation.config import LlmConfig, SamplingParameters
+from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.unet.weights import UnetConfig
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,10 @@ PUBLISHED_FLOW = UnetConfig(
     vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048,
     encoder_layers=6,
     channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,
+)  # fmt: skip
+PUBLISHED_DIT = DitConfig(
+    vocabulary=6561, speaker=192, lookahead_channels=1024, width=1024, depth=22, heads=16, head_width=64,
+    feed_forward=2048, guidance=0.7,
 )  # fmt: skip
 
 

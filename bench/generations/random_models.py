@@ -82,7 +82,11 @@ def _write_weights(directory: ModelDirectory, *, ends: bool) -> None:
 def _flow_tensors(directory: ModelDirectory) -> dict[str, Tensor]:
     if generation_of(directory).flow_network != COSYVOICE3.flow_network:
         return sound_tensors(unet_tensors(UnetConfig.read(directory)), seed=1)
-    config = DitConfig.read(directory)
+    return dit_flow_tensors(DitConfig.read(directory))
+
+
+def dit_flow_tensors(config: DitConfig) -> dict[str, Tensor]:
+    """Of CosyVoice3's `flow.pt`, with the frequencies that its rotary positions have."""
     tensors = sound_tensors(dit_tensors(config), seed=1)
     places = torch.arange(0, config.head_width, 2) / config.head_width
     return tensors | {ESTIMATOR + FREQUENCIES: ROTARY_BASE**-places}

@@ -16,7 +16,7 @@ from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, devi
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.gpu.device.suitability import check_device, check_flow, kernels_compile
+from services.token2wav.gpu.device.suitability import check_device, kernels_compile
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -41,6 +41,8 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     directory, device = ModelDirectory(model), device_of(settings.device)
     torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
+    # The solver has computed them for all its steps.
+    flow.estimator.forget_times()
     if device.type == "cuda" and settings.gpu_engine != "readable":
         try:
             return _paged(directory, device, settings, flow, vocoder)
@@ -49,8 +51,6 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
                 raise
             log.warning("falling back to the readable engine, which is far slower: %s", error)
         torch.cuda.empty_cache()
-    # The solver has computed them for all its steps.
-    flow.estimator.forget_times()
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(
@@ -78,7 +78,6 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
 def _paged(
     directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder
 ) -> Backend:
-    check_flow(directory)
     check_device(device)
     with kernels_compile():
         from services.token2wav.gpu.backend import load_paged  # needs Triton

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.stacks.up_process import DEMO, ROOT
+from tests.stacks.up_process import DEMO, ROOT, TINY, TINY3
 
 CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"
 LONGEST_SECONDS = 240.0
@@ -48,9 +48,8 @@ def token2wav(model: str, precision: str, vocoder: str) -> None:
     """The paged flow, and the windowed vocoder with it."""
     from services.token2wav.decoders.backend import EngineSettings
     from services.token2wav.loading import load_backend
-    from tests.unit.token2wav.speaking import TINY
 
-    path = DEMO if model == "demo" else TINY
+    path = {"demo": DEMO, "tiny": TINY, "tiny3": TINY3}[model]
     engine = EngineSettings(
         model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL
     )
@@ -66,6 +65,8 @@ LOADS: Mapping[str, Callable[[], None]] = {
     "token2wav tiny bfloat16 readable": lambda: token2wav("tiny", "bfloat16", "readable"),
     "token2wav tiny float32 windowed": lambda: token2wav("tiny", "float32", "windowed"),
     "token2wav tiny float32 readable": lambda: token2wav("tiny", "float32", "readable"),
+    "token2wav tiny3 bfloat16 readable": lambda: token2wav("tiny3", "bfloat16", "readable"),
+    "token2wav tiny3 float32 readable": lambda: token2wav("tiny3", "float32", "readable"),
     "llm demo bfloat16": lambda: llm("demo", "bfloat16", 64),
     "llm tiny bfloat16": lambda: llm("tiny", "bfloat16", 16),
     "llm tiny float32": lambda: llm("tiny", "float32", 16),

@@ -1,4 +1,4 @@
-"""The paged engine on a CUDA device against the readable one, with the small reference model.
+"""The paged engine on a CUDA device against the readable one, with the small reference models.
 
 What the flow rounds is compared in mel, what the vocoder rounds in samples of the same mel. Samples
 of the two engines cannot be: f0 is summed up into phase, and with this model's random weights a
@@ -9,7 +9,9 @@ between logarithms of spectra), on the CPU alone as well.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +23,13 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.interface import StepInput
-from services.token2wav.flow.unet.weights import UnetConfig
-from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.flow.loading import network_files
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.time_stretch import MelStretch
 from tests.gpu.compiling import SMALL_POOL
-from tests.stacks.up_process import DEMO, TINY
+from tests.stacks.up_process import DEMO, TINY, TINY3
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,8 +74,8 @@ def load(**settings: Any) -> Backend:
     return load_backend("torch", replace(EngineSettings(model=TINY, device="cuda", **SMALL_POOL), **settings))
 
 
-def voice(prompt: int, key: str = "") -> Voice:
-    with np.load(TINY / "flow_mel.npz") as arrays:
+def voice(model: Path, prompt: int, key: str = "") -> Voice:
+    with np.load(model / "flow_mel.npz") as arrays:
         mel = np.resize(arrays["prompt_feat"][0], (2 * prompt, 80)).astype(np.float32)
         return Voice(np.arange(prompt) * 11 % 6561, mel, arrays["spk_embedding"][0].astype(np.float32), key)
 
@@ -103,11 +104,12 @@ def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tens
     return heard
 
 
-def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]:
+def speak(backend: Backend, cases: Sequence[int], key: str = "", model: Path = TINY) -> list[Spoken]:
     """The cases together, a block of each in a step."""
     decoder = backend.decoders[Profile.CONTINUOUS]
     sentences = [
-        Sentence(voice(CASES[at][0], key), seed=1 << 40 | at, sentence_index=at, speed=CASES[at][2]) for at in cases
+        Sentence(voice(model, CASES[at][0], key), seed=1 << 40 | at, sentence_index=at, speed=CASES[at][2])
+        for at in cases
     ]
     states = [decoder.start(sentence) for sentence in sentences]
     tokens = [np.random.default_rng(at).integers(0, 6561, CASES[at][1]) for at in cases]
@@ -138,59 +140,87 @@ def error(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm())
 
 
-@pytest.fixture(scope="module")
-def readable() -> list[Spoken]:
-    return speak(load(gpu_engine="readable"), range(len(CASES)))
+@cache
+def readable(model: Path) -> list[Spoken]:
+    return speak(load(model=model, gpu_engine="readable"), range(len(CASES)), model=model)
 
 
-@pytest.fixture(scope="module", params=list(SAMPLES), ids=lambda pair: " ".join(pair))
-def paged(request: pytest.FixtureRequest) -> tuple[Backend, str, str]:
-    precision, vocoder = request.param
-    return load(gpu_precision=precision, gpu_vocoder=vocoder), precision, vocoder
+def one_page(model: Path, precision: str) -> int:
+    """Bytes of a page of the model's flow."""
+    from services.token2wav.gpu.paged_flow.networks import paged_network
+
+    directory = ModelDirectory(model)
+    elements = paged_network(directory).layout(network_files(directory).config(directory), True).elements
+    return elements * getattr(torch, precision).itemsize
 
 
-def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(
-    readable: list[Spoken], paged: tuple[Backend, str, str]
-) -> None:
-    backend, precision, vocoder = paged
-    together, alone = speak(backend, range(len(CASES))), [speak(backend, [at])[0] for at in range(len(CASES))]
-    kept = [speak(backend, [0], "kept")[0] for _ in range(2)]
+@dataclass(frozen=True)
+class Served:
+    """A backend with pages, and what it serves."""
+
+    backend: Backend
+    model: Path
+    precision: str
+    vocoder: str
+
+    def speak(self, cases: Sequence[int], key: str = "") -> list[Spoken]:
+        return speak(self.backend, cases, key, self.model)
+
+
+SERVED = [*((TINY, *pair) for pair in SAMPLES), *((TINY3, *pair) for pair in SAMPLES if pair[1] == "readable")]
+
+
+@pytest.fixture(scope="module", params=SERVED, ids=lambda one: " ".join((one[0].name, *one[1:])))
+def paged(request: pytest.FixtureRequest) -> Served:
+    model, precision, vocoder = request.param
+    backend = load(model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder)
+    return Served(backend, model, precision, vocoder)
+
+
+def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(paged: Served) -> None:
+    wanted = readable(paged.model)
+    together, alone = paged.speak(range(len(CASES))), [paged.speak([at])[0] for at in range(len(CASES))]
+    kept = [paged.speak([0], "kept")[0] for _ in range(2)]
     pairs = [
-        *zip(together, readable, strict=True),
-        *zip(alone, readable, strict=True),
-        *((each, readable[0]) for each in kept),
+        *zip(together, wanted, strict=True),
+        *zip(alone, wanted, strict=True),
+        *((each, wanted[0]) for each in kept),
     ]
-    errors = [error(found.mel, wanted.mel) for found, wanted in pairs]
-    print(f"{precision}, {vocoder}: mel", *(f"{each:.1e}" for each in errors))
-    assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
+    errors = [error(found.mel, right.mel) for found, right in pairs]
+    print(f"{paged.model.name}, {paged.precision}, {paged.vocoder}: mel", *(f"{each:.1e}" for each in errors))
+    assert max(errors) < (FLOAT32_MEL if paged.precision == "float32" else BFLOAT16_MEL)
 
 
-def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: tuple[Backend, str, str]) -> None:
-    backend, precision, vocoder = paged
-    whole, errors = load_vocoder(ModelDirectory(TINY), torch.device("cuda")), []
-    for at, spoken in enumerate(speak(backend, range(len(CASES)))):
+def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: Served) -> None:
+    whole, errors = load_vocoder(ModelDirectory(paged.model), torch.device("cuda")), []
+    for at, spoken in enumerate(paged.speak(range(len(CASES)))):
         mel = MelStretch(CASES[at][2], torch.device("cuda")).step(spoken.mel.T.contiguous().cuda(), final=True)
         errors.append(error(spoken.samples, whole.offline(mel, 1 << 40 | at, at).cpu()))
-    print(f"{precision}, {vocoder}: samples", *(f"{each:.1e}" for each in errors))
-    assert max(errors) < SAMPLES[precision, vocoder]
+    print(f"{paged.model.name}, {paged.precision}, {paged.vocoder}: samples", *(f"{each:.1e}" for each in errors))
+    assert max(errors) < SAMPLES[paged.precision, paged.vocoder]
 
 
+@pytest.mark.parametrize(("model", "vocoder"), [(TINY, "windowed"), (TINY3, "readable")], ids=["tiny", "tiny3"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_without_room_sentences_are_made_again_and_sound_the_same(readable: list[Spoken], precision: str) -> None:
-    one = Layout(UnetConfig.read(ModelDirectory(TINY))).elements * getattr(torch, precision).itemsize
-    backend = load(gpu_precision=precision, gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
-    errors = [
-        error(found.mel, wanted.mel) for found, wanted in zip(speak(backend, range(len(CASES))), readable, strict=True)
-    ]
+def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, vocoder: str, precision: str) -> None:
+    one = one_page(model, precision)
+    backend = load(
+        model=model, gpu_precision=precision, gpu_vocoder=vocoder, gpu_engine="paged", state_bytes=4 * one,
+        prompt_cache_bytes=one,
+    )  # fmt: skip
+    found = speak(backend, range(len(CASES)), model=model)
+    errors = [error(each.mel, wanted.mel) for each, wanted in zip(found, readable(model), strict=True)]
     decoder: Any = backend.decoders[Profile.CONTINUOUS]
-    print(f"{precision}, {decoder.recomputed} blocks made again: mel", *(f"{each:.1e}" for each in errors))
+    print(
+        f"{model.name}, {precision}, {decoder.recomputed} blocks made again: mel", *(f"{each:.1e}" for each in errors)
+    )
     assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
     assert decoder.recomputed > 0
 
 
 def test_a_sentence_longer_than_a_batch_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "CASES", [(30, 900, 1.0)])
-    one = Layout(UnetConfig.read(ModelDirectory(TINY))).elements * torch.float32.itemsize
+    one = one_page(TINY, "float32")
     backend = load(gpu_precision="float32", gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
     (found,), (wanted,) = speak(backend, [0]), speak(load(gpu_engine="readable"), [0])
     decoder: Any = backend.decoders[Profile.CONTINUOUS]

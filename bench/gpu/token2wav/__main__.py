@@ -15,10 +15,9 @@ import torch
 
 from bench.gpu.token2wav.decoder import decoder, readable
 from bench.gpu.token2wav.flow import correctness, passes, recompute
-from bench.gpu.token2wav.random_models import RUN
+from bench.gpu.token2wav.random_models import FLOWS, RUN
 from bench.gpu.token2wav.vocoder import vocoder
 from bench.parts.part import ResultsFile
-from cosyserve.generations.reading import GENERATIONS
 
 PARTS: dict[str, Callable[[], None]] = {
     "passes": passes,
@@ -35,9 +34,9 @@ def main() -> None:
     parser.add_argument("--part", required=True, choices=PARTS)
     parser.add_argument(
         "--generation",
-        choices=[each.name for each in GENERATIONS],
+        choices=FLOWS,
         default=RUN.generation,
-        help="whose vocoder; parts about a flow have CosyVoice2's (default: %(default)s)",
+        help="whose flow and vocoder (default: %(default)s)",
     )
     parser.add_argument("--compile", action="store_true", help="fill the compiler's cache, time nothing")
     parser.add_argument(

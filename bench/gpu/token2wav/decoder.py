@@ -14,19 +14,16 @@ from torch import Tensor
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import (
     DEVICE,
-    PUBLISHED,
     RUN,
     RandomVoice,
     apart,
-    random_flow,
+    published,
     random_vocoder,
     readable_vocoder,
 )
 from services.token2wav.decoders.interface import Decoded, StepInput
-from services.token2wav.flow.flow import Flow, as_prompt
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.flow import as_prompt
 from services.token2wav.gpu.decoder import PagedDecoder
-from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Sentence, Voice
@@ -37,7 +34,7 @@ PAGES = 60
 def _decoder() -> PagedDecoder:
     network, config, weights = random_vocoder()
     began = time.perf_counter()
-    flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=PAGES, most=64)
+    flow = published().paged_flow(published().tensors(), pages=PAGES, most=64)
     vocoder = WindowedVocoder(
         config, weights, DEVICE, slots=300, launch=flow.launch, precision="float16", network=network
     )
@@ -116,7 +113,7 @@ def decoder() -> None:
 
 def readable() -> None:
     """The slow path on the same GPU: readable flow and vocoder, eager, float32."""
-    flow = Flow(PUBLISHED, UnetNetwork(PUBLISHED, random_flow(PUBLISHED, DEVICE)), DEVICE)
+    flow = published().readable(published().tensors())
     rows = RUN.results
     someone = RandomVoice(flow, 87, 41, 2)
     state = flow.start(someone.voice)

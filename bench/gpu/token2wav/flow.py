@@ -9,13 +9,10 @@ from torch import Tensor
 
 from bench.gpu.parts import state_bytes
 from bench.gpu.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, filled, random_flow, spread
-from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.unet.network import UnetNetwork
+from bench.gpu.token2wav.random_models import RUN, CountingLauncher, RandomVoice, apart, filled, published, spread
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow import flow as flow_module
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
-from services.token2wav.gpu.paged_flow.page_layout import Layout
 
 AGAIN = (4, 8, 16, 32, 64, 128)
 """Blocks of sentences that are made again."""
@@ -25,8 +22,8 @@ def correctness(dtype: torch.dtype) -> None:
     """Against the readable flow in float32: cached and recomputed, together and alone, keys whole
     and split.
     """
-    weights = random_flow(PUBLISHED, DEVICE)
-    flow = Flow(PUBLISHED, UnetNetwork(PUBLISHED, weights), DEVICE)
+    weights = published().tensors()
+    flow = published().readable(weights)
     someone, other = RandomVoice(flow, 87, 44, 2), RandomVoice(flow, 40, 60, 3)
     wanted, others = someone.reference(flow), other.reference(flow)
     rows = RUN.results
@@ -37,9 +34,9 @@ def correctness(dtype: torch.dtype) -> None:
         print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
 
     name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
-    paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8))
+    paged = published().paged_flow(weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8))
 
-    def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
+    def one_by_one(paged: PagedFlow[Any], pages: list[int] = pages) -> list[Tensor]:
         paged.pool.fill_(float("nan"))
         return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
 
@@ -80,8 +77,8 @@ def correctness(dtype: torch.dtype) -> None:
         "attention by itself": {"by_head": 0},
         "a product a launch": {"barrier_units": 0},
     }
-    for what, options in other_ways.items():
-        other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), **options)
+    for what, options in other_ways.items() if published().paged.barrier_channels(published().config) else ():
+        other_way = published().paged_flow(weights, pages=16, dtype=dtype, buckets=(1, 2), **options)
         report(f"{name}, {what}", one_by_one(other_way), wanted)
         report(f"{name}, {what}, against the default", one_by_one(other_way), eager)
 
@@ -90,11 +87,10 @@ def passes(pages: int = 800) -> None:
     """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own;
     pages: at most, if there is room.
     """
-    weights = random_flow(PUBLISHED, DEVICE)
+    weights = published().tensors()
     rows = RUN.results
     if RUN.compile_only:
-        paged = PagedFlow(
-            PUBLISHED,
+        paged = published().paged_flow(
             weights,
             pages=2,
             buckets=RUN.shard or (1, 2, 4, 8, 16, 32),
@@ -103,10 +99,10 @@ def passes(pages: int = 800) -> None:
         )
         paged.capture()
         return
-    pages = min(
-        pages, state_bytes(torch.cuda.mem_get_info()[0]) // (Layout(PUBLISHED).elements * torch.bfloat16.itemsize)
-    )
-    paged = filled(weights, pages, (1, 2, 4, 8, 16, 32))
+    room = state_bytes(torch.cuda.mem_get_info()[0])
+    pages = min(pages, room // (published().page_elements * torch.bfloat16.itemsize))
+    counter = CountingLauncher()
+    paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=counter)
     seconds = paged.capture()
     memory = torch.cuda.memory_allocated() / 2**30
     print(f"captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB, {memory:.1f} GiB", flush=True)
@@ -122,10 +118,14 @@ def passes(pages: int = 800) -> None:
             host = 1000 * (time.perf_counter() - began)
             torch.cuda.synchronize()
             assert bool(torch.isfinite(paged._estimator.x[:batch]).all())
+            before = counter.launches
+            paged._launch(batch, paged._way(units))
+            launches = counter.launches - before
             rows[f"{batch} {prefix + 1}"] = spent
             each = spent / batch
             print(
-                f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f})",
+                f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f}, "
+                f"{launches} launches)",
                 flush=True,
             )
     cold = [RandomVoice(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
@@ -139,9 +139,9 @@ def passes(pages: int = 800) -> None:
 
 def recompute() -> None:
     """A pass that makes the last block of a sentence from nothing kept."""
-    weights = random_flow(PUBLISHED, DEVICE)
+    weights = published().tensors()
     rows = RUN.results
-    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN))
+    paged = published().paged_flow(weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN))
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
         one = RandomVoice(None, 0, 25 * blocks, 5)

@@ -1,5 +1,6 @@
 """What is measured: a flow and a vocoder of the published sizes with random weights."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -7,16 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.generations.random_models import TINY3
+from bench.generations.random_models import TINY3, dit_flow_tensors
 from bench.generations.random_weights import voiced_tensors
 from bench.parts.part import ResultsFile
-from bench.real_size import PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import GENERATIONS
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.flow import Flow, VoicePrompt
-from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
+from services.token2wav.flow.network import FlowNetwork
+from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.paged_flow.networks import DIT, UNET, PagedNetwork
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS, Network
 from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
@@ -27,7 +33,6 @@ from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import VocoderConfig, fused
 from services.token2wav.vocoder.weights import expected_tensors as expected_vocoder_tensors
 
-PUBLISHED = PUBLISHED_FLOW
 TINY = TINY3.parent / "tiny"
 """The reduced models have the kernels of the published ones."""
 DEVICE = torch.device("cuda")
@@ -35,7 +40,7 @@ DEVICE = torch.device("cuda")
 
 @dataclass
 class Run:
-    """Options of this process. generation: whose vocoder; compile_only: fill the compiler's cache,
+    """Options of this process. generation: whose model; compile_only: fill the compiler's cache,
     time nothing; shard: of what; results: the figures of the part, in their file as soon as they
     are there.
     """
@@ -49,12 +54,58 @@ class Run:
 RUN = Run()
 
 
-def random_flow(config: UnetConfig, device: torch.device) -> dict[str, Tensor]:
-    """The flow of `bench.real_size`. config: PUBLISHED."""
-    tensors = flow_tensors()
-    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != dict(expected_tensors(config)):
-        raise ValueError("weights of the published sizes were asked for, and the configuration is another")
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+@dataclass(frozen=True)
+class PublishedFlow:
+    """A generation's flow: the paged network, layer sizes, the readable network, and how random
+    weights are drawn.
+    """
+
+    paged: PagedNetwork[Any]
+    config: Any
+    network: Callable[[Any, Mapping[str, Tensor]], FlowNetwork]
+    draw: Callable[[], dict[str, Tensor]]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """On the GPU."""
+        return {name: tensor.to(DEVICE) for name, tensor in self.draw().items()}
+
+    def readable(self, tensors: Mapping[str, Tensor]) -> Flow:
+        """In float32."""
+        return Flow(self.config, self.network(self.config, tensors), DEVICE)
+
+    def paged_flow(self, tensors: Mapping[str, Tensor], **options: Any) -> PagedFlow[Any]:
+        """options: of `PagedFlow`."""
+        return PagedFlow(self.paged, self.config, tensors, **options)
+
+    @property
+    def page_elements(self) -> int:
+        """Size of a page."""
+        return self.paged.layout(self.config, True).elements
+
+
+FLOWS = {
+    COSYVOICE2.name: PublishedFlow(UNET, PUBLISHED_FLOW, UnetNetwork, flow_tensors),
+    COSYVOICE3.name: PublishedFlow(DIT, PUBLISHED_DIT, DitNetwork, lambda: dit_flow_tensors(PUBLISHED_DIT)),
+}
+"""By generation."""
+
+
+def published() -> PublishedFlow:
+    """Of this run's generation."""
+    return FLOWS[RUN.generation]
+
+
+class CountingLauncher(Launcher):
+    """Counts launches of kernels of our own."""
+
+    launches: int = 0
+
+    def __init__(self) -> None:
+        super().__init__(chained=torch.cuda.get_device_capability(DEVICE) >= (9, 0))
+
+    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, **constants: Any) -> None:
+        object.__setattr__(self, "launches", self.launches + 1)
+        super().__call__(kernel, grid, *arguments, **constants)
 
 
 def random_vocoder() -> tuple[Network, VocoderConfig, dict[str, Tensor]]:
@@ -116,8 +167,8 @@ def spread(batch: int, prefix: int) -> list[Unit]:
     return [one.unit(prefix, mine) for mine in own]
 
 
-def filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow:
-    paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=buckets, **options)
+def filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow[Any]:
+    paged = published().paged_flow(weights, pages=pages, buckets=buckets, **options)
     for part in torch.split(paged.pool, 1 << 28):
         part.normal_(0, 0.5)
     return paged

@@ -4,6 +4,7 @@ recorded before the first request.
 
 import logging
 import time
+from typing import Any
 
 import torch
 import triton
@@ -14,10 +15,11 @@ from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
+from services.token2wav.flow.loading import network_files
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.paged_flow.networks import paged_network
 from services.token2wav.gpu.windowed_vocoder.loading import load_windowed
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
@@ -40,17 +42,19 @@ def load_paged(
 
     The device has passed `suitability.check_device`. Raises SettingsError for a budget that holds
     less than two seconds of audio or does not fit into the device's memory next to the engine
-    itself, Unsuitable if the kernels cannot be compiled or the windowed vocoder has none for the
-    model's network.
+    itself, Unsuitable if the kernels cannot be compiled, or if there are none for the model's flow
+    or vocoder.
     """
+    paged_parts, files = paged_network(directory), network_files(directory)
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
-    config, budget = UnetConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
-    pages = 1 + pages_within(budget, config, dtype, device)
+    config, budget = files.config(directory), settings.state_bytes + settings.prompt_cache_bytes
+    pages = 1 + pages_within(budget, paged_parts.layout(config, True).elements * dtype.itemsize, device)
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder
     with reporting_out_of_memory(budget, device), kernels_compile():
-        tensors = read_flow_tensors(directory, config, device, torch.float32)
-        paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
+        tensors = files.tensors(directory, config, device, torch.float32)
+        paged = PagedFlow(paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
+        del tensors
         if settings.gpu_vocoder == "windowed":
             continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
         paged.capture()
@@ -82,7 +86,9 @@ def load_paged(
     )
 
 
-def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, precision: str) -> WindowedVocoder:
+def _windowed(
+    directory: ModelDirectory, device: torch.device, paged: PagedFlow[Any], precision: str
+) -> WindowedVocoder:
     vocoder = load_windowed(directory, device, slots=SLOTS, precision=precision, launch=paged.launch)
     vocoder.capture()
     return vocoder

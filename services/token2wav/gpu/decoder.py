@@ -7,7 +7,7 @@ remains the readable definition and serves the CPU.
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class PagedDecoder:
 
     def __init__(
         self,
-        flow: "PagedFlow",
+        flow: "PagedFlow[Any]",
         vocoder: "WindowedVocoder | Vocoder",
         *,
         pages: int,

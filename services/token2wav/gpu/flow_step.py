@@ -2,7 +2,7 @@
 no pages are left.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # needs triton
 class FlowStep:
     """For the engine's thread."""
 
-    def __init__(self, flow: "PagedFlow", pages: Pages, prompts: PagedPrompts, to_host: DeviceToHost) -> None:
+    def __init__(self, flow: "PagedFlow[Any]", pages: Pages, prompts: PagedPrompts, to_host: DeviceToHost) -> None:
         self._flow, self._pages, self._prompts, self._to_host = flow, pages, prompts, to_host
         self.recomputed = 0
         """Blocks recomputed because no pages were left for them."""

@@ -65,13 +65,41 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "head": ((100, Tile(16, 0, 256, 8, 1)), (MANY, Tile(16, 0, 256, 4, 2))),
     "feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8))),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
+    "dit in": ((400, Tile(64, 32, 64, 4, 4)), (800, Tile(128, 64, 64, 8, 3)), (MANY, Tile(128, 128, 64, 8, 3))),
+    "dit position": ((100, Tile(16, 0, 64, 4, 4)), (1600, Tile(64, 0, 128, 4, 3)), (MANY, Tile(64, 0, 64, 4, 3))),
+    "dit qkv": (
+        (200, Tile(64, 64, 64, 4, 4)),
+        (400, Tile(64, 128, 64, 8, 4)),
+        (MANY, Tile(128, 128, 64, 8, 4, described=True)),
+    ),
+    "dit out": (
+        (400, Tile(64, 32, 128, 4, 4)),
+        (800, Tile(128, 64, 64, 8, 4, described=True)),
+        (MANY, Tile(128, 128, 64, 8, 4, described=True)),
+    ),
+    "dit widen": (
+        (100, Tile(64, 32, 128, 4, 4)),
+        (200, Tile(64, 64, 64, 4, 4)),
+        (400, Tile(64, 128, 64, 8, 4)),
+        (800, Tile(128, 128, 64, 8, 4, described=True)),
+        (MANY, Tile(128, 256, 64, 8, 3, described=True)),
+    ),
+    "dit narrow": (
+        (400, Tile(64, 32, 128, 4, 4)),
+        (800, Tile(128, 64, 64, 8, 4, described=True)),
+        (MANY, Tile(128, 128, 64, 8, 4, described=True)),
+    ),
+    "dit velocity": ((MANY, Tile(16, 16, 256, 4, 4)),),
 }
 """For bfloat16. wide norm: of the encoder, whose normalised rows have 512 columns. head: rows are
 frames, inner is keys per iteration. This one and feed forward were chosen by the time of whole
 passes (docs/log.md, Speed on a GPU), the others by the time of their own launches on an H200.
 """
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
-_EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
+_EXACT_KINDS = (
+    "qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder", "dit in",
+    "dit position", "dit qkv", "dit out", "dit widen", "dit narrow", "dit velocity",
+)  # fmt: skip
 EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
     _EXACT_KINDS, _EXACT
 ) | {
@@ -89,6 +117,11 @@ def ceil(a: int, b: int) -> int:
 def power(n: int) -> int:
     """The smallest power of two that is at least n and at least 16."""
     return max(16, 1 << (n - 1).bit_length())
+
+
+def divisor(width: int, most: int) -> int:
+    """The largest power of two up to `most` that divides `width`."""
+    return min(most, width & -width)
 
 
 SOUND_TILES: Tiles = {

@@ -1,4 +1,4 @@
-"""Whether the paged engine can run this model, on this GPU and with the installed software, and
+"""Whether the paged engine can run on this GPU and with the installed software, and
 whether the GPU has memory for its pages, weights and graphs. Works without Triton.
 """
 
@@ -11,13 +11,8 @@ from cosyserve.engines import kernel_cache
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
-from cosyserve.generations.reading import generation_of
-from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow.unet.weights import UnetConfig
-from services.token2wav.gpu.paged_flow.page_layout import Layout
 
-FLOW_NETWORK = "conformer-unet"
-_ALTERNATIVE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
+READABLE_INSTEAD = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
 
 
 def check_device(device: torch.device) -> None:
@@ -28,35 +23,24 @@ def check_device(device: torch.device) -> None:
     if capability < AMPERE:
         raise Unsuitable(
             f"the paged engine needs compute capability 8.0, {device} has {'.'.join(map(str, capability))}; "
-            f"{_ALTERNATIVE}"
+            f"{READABLE_INSTEAD}"
         )
     if device.index not in (None, torch.cuda.current_device()):
         raise Unsuitable(
             f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES; "
-            f"{_ALTERNATIVE}"
-        )
-
-
-def check_flow(directory: ModelDirectory) -> None:
-    """Raises Unsuitable for a flow without kernels."""
-    generation = generation_of(directory)
-    if generation.flow_network != FLOW_NETWORK:
-        raise Unsuitable(
-            f"the paged engine computes the flow network {FLOW_NETWORK}; that of {directory.path}, "
-            f"{generation.title}, is {generation.flow_network}; {_ALTERNATIVE}"
+            f"{READABLE_INSTEAD}"
         )
 
 
 def kernels_compile() -> AbstractContextManager[None]:
     """As `cosyserve.engines.kernel_cache.kernels_compile`, for the paged engine."""
-    return kernel_cache.kernels_compile("the paged engine needs", "the kernels of the paged engine", _ALTERNATIVE)
+    return kernel_cache.kernels_compile("the paged engine needs", "the kernels of the paged engine", READABLE_INSTEAD)
 
 
-def pages_within(budget: int, config: UnetConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Pages in `budget` bytes. Raises SettingsError if they hold less than two seconds of audio or
-    exceed the free memory.
+def pages_within(budget: int, one: int, device: torch.device) -> int:
+    """Pages of `one` byte count each in `budget` bytes. Raises SettingsError if they hold less than
+    two seconds of audio or exceed the free memory.
     """
-    one = Layout(config).elements * dtype.itemsize
     free, _ = torch.cuda.mem_get_info(device)
     if budget > free:
         raise SettingsError(f"state_bytes and prompt_cache_bytes are {budget} together; {device} has {free} free")

@@ -89,30 +89,32 @@ def paged_attention(
 
 @triton.jit(do_not_specialize=["M"])
 def joined_parts(
-    parts, norms, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr
+    parts, norms, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, INNER: tl.constexpr, SPLITS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighted and summed; parts
-    without keys are not read. Grid (M,).
+    without keys are not read. INNER: HEADS WIDTH rounded up to a power of two. Grid (M,).
 
     A separate kernel, because fused into a product the compiler would make each of its warps
     compute all weights.
     """
     announce(CHAINED)
-    row, inner = tl.program_id(0), tl.arange(0, HEADS * WIDTH)
+    row, inner = tl.program_id(0), tl.arange(0, INNER)
+    fits = inner < HEADS * WIDTH
     wait(CHAINED)
     place = norms + row * HEADS + inner // WIDTH
-    highest = tl.load(place)
+    highest = tl.load(place, mask=fits, other=0.0)
     for split in tl.static_range(1, SPLITS):
-        highest = tl.maximum(highest, tl.load(place + split * M * HEADS))
-    whole = tl.zeros([HEADS * WIDTH], tl.float32)
-    joined = tl.zeros([HEADS * WIDTH], tl.float32)
+        highest = tl.maximum(highest, tl.load(place + split * M * HEADS, mask=fits, other=0.0))
+    whole = tl.zeros([INNER], tl.float32)
+    joined = tl.zeros([INNER], tl.float32)
     for split in tl.static_range(SPLITS):
-        norm = tl.load(place + split * M * HEADS)
+        norm = tl.load(place + split * M * HEADS, mask=fits, other=0.0)
         share = tl.exp2(norm - highest)
         here = parts + (split * M.to(tl.int64) + row) * (HEADS * WIDTH) + inner
-        joined += tl.load(here, mask=norm > -1e30, other=0.0).to(tl.float32) * share
+        joined += tl.load(here, mask=fits & (norm > -1e30), other=0.0).to(tl.float32) * share
         whole += share
-    tl.store(out + row * (HEADS * WIDTH) + inner, (joined / whole).to(out.dtype.element_ty))
+    tl.store(out + row * (HEADS * WIDTH) + inner, (joined / whole).to(out.dtype.element_ty), mask=fits)
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -134,12 +134,13 @@ def embedded(ids, known, table, out, N: tl.constexpr, NP: tl.constexpr, CHAINED:
 
 @triton.jit(do_not_specialize=["units"])
 def looking_ahead(
-    x, w, bias, out, pool, own, units, page, out_tail, N: tl.constexpr, TOKENS: tl.constexpr, AHEAD: tl.constexpr,
+    x, w, bias, out, pool, own, units, page, out_tail, C: tl.constexpr, N: tl.constexpr, TOKENS: tl.constexpr,
+    AHEAD: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out float32 [units TOKENS, N] = leaky(convolution of x float32 [units, TOKENS + AHEAD, N]
-    with w [N, AHEAD + 1, N]); the last two tokens' rows also go into the own page at `out_tail`,
+    """out float32 [units TOKENS, N] = leaky(convolution of x float32 [units, TOKENS + AHEAD, C]
+    with w [N, AHEAD + 1, C]); the last two tokens' rows also go into the own page at `out_tail`,
     [2, N]. Grid (ceil(N / BN), ceil(units TOKENS / BM))."""
     announce(CHAINED)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -149,12 +150,12 @@ def looking_ahead(
     wait(CHAINED)
     total = tl.zeros([BM, BN], tl.float32)
     for tap in range(AHEAD + 1):
-        for first in range(0, N, BK):
+        for first in range(0, C, BK):
             inner = first + tl.arange(0, BK)
-            fits = inner < N
-            here = w + columns[None, :] * ((AHEAD + 1) * N) + tap * N + inner[:, None]
+            fits = inner < C
+            here = w + columns[None, :] * ((AHEAD + 1) * C) + tap * C + inner[:, None]
             weights = tl.load(here, mask=(columns < N)[None, :] & fits[:, None], other=0.0)
-            at = x + (unit * (TOKENS + AHEAD) + token + tap)[:, None] * N + inner[None, :]
+            at = x + (unit * (TOKENS + AHEAD) + token + tap)[:, None] * C + inner[None, :]
             values = tl.load(at, mask=there[:, None] & fits[None, :], other=0.0)
             total = product(values.to(w.dtype.element_ty), weights, total)
     total += tl.load(bias + columns, mask=columns < N, other=0.0)[None, :]

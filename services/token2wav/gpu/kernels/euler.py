@@ -20,8 +20,8 @@ def prepare(
     FRAMES, 4 BINS] = x, mu, speaker, condition concatenated, all but x zero in row 1.
 
     The last two frames, which the next block's first convolution needs, are also stored in the own
-    page: [2, 2, 4 BINS] at tail + step * tail_step, x for step 0 only. position int32 [units]:
-    frames before the unit. Grid (units, FRAMES).
+    page for each of STEPS, none with 0: [2, 2, 4 BINS] at tail + step * tail_step, x for step 0
+    only. position int32 [units]: frames before the unit. Grid (units, FRAMES).
     """
     announce(CHAINED)
     unit, frame = tl.program_id(0), tl.program_id(1)
@@ -46,7 +46,7 @@ def prepare(
             put = put.to(inputs.dtype.element_ty)
             column = part * BINS + bins
             tl.store(inputs + ((unit * 2 + row) * FRAMES + frame) * (4 * BINS) + column, put, mask=fits)
-            if frame >= FRAMES - 2:
+            if STEPS > 0 and frame >= FRAMES - 2:
                 for step in range(1 if part == 0 else STEPS):
                     to = base + step * tail_step + (row * 2 + frame - (FRAMES - 2)) * (4 * BINS)
                     tl.store(pool + to + column, put, mask=fits)

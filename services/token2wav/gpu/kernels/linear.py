@@ -171,13 +171,14 @@ def onto_residual(
 
 @triton.jit
 def keep_tail(
-    result, pool, own, rows, columns, inside, page, tail, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr
-):
-    """Store the last two frames of each unit in its page, [ROWS, 2, N] at `tail`."""
+    result, pool, own, rows, columns, inside, page, tail, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr,
+    KEPT: tl.constexpr = 2,
+):  # fmt: skip
+    """Store the last KEPT frames of each unit in its page, [ROWS, KEPT, N] at `tail`."""
     row, frame = rows // FRAMES % ROWS, rows % FRAMES
-    last = inside & (frame >= FRAMES - 2)[:, None]
-    at = tl.load(own + rows // (ROWS * FRAMES), mask=frame >= FRAMES - 2, other=0).to(tl.int64) * page + tail
-    at += (row * 2 + frame - (FRAMES - 2)) * N
+    last = inside & (frame >= FRAMES - KEPT)[:, None]
+    at = tl.load(own + rows // (ROWS * FRAMES), mask=frame >= FRAMES - KEPT, other=0).to(tl.int64) * page + tail
+    at += (row * KEPT + frame - (FRAMES - KEPT)) * N
     tl.store(pool + at[:, None] + columns[None, :], result.to(pool.dtype.element_ty), mask=last)
 
 

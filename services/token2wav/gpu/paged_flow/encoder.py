@@ -13,7 +13,7 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLO
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.unet.weights import UnetConfig
-from services.token2wav.gpu.device.launcher import Launcher, ceil, power
+from services.token2wav.gpu.device.launcher import Launcher, ceil, divisor, power
 from services.token2wav.gpu.kernels.conformer import (
     embedded,
     looking_ahead,
@@ -122,7 +122,7 @@ class PagedEncoder:
             looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight,
             self._ahead.bias,
             self._seen,
-            pool, table["own"], units, layout.elements, layout.smooth_tail, N=width, TOKENS=CHUNK_TOKENS,
+            pool, table["own"], units, layout.elements, layout.smooth_tail, C=width, N=width, TOKENS=CHUNK_TOKENS,
             AHEAD=LOOKAHEAD_TOKENS,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -177,7 +177,7 @@ class PagedEncoder:
         heads, kp, offset = config.encoder_heads, power(width), layout.encoder_attention(layer)
         head, pairs = width // heads, width // 2
         tile = launch.tile("wide norm", rows)
-        columns = _divisor(width, tile.columns)
+        columns = divisor(width, tile.columns)
         launch(
             queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
             self._queries, pool,
@@ -196,7 +196,7 @@ class PagedEncoder:
             table["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], self._attended, layout.elements,
             offset, TABLE=TABLE,
             FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs,
-            BK=_divisor(width, tile.inner),
+            BK=divisor(width, tile.inner),
             warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._attended, weights.out, x, rows, frames, None)
@@ -255,8 +255,3 @@ def _distances(frames: int, farthest: int, width: int, device: torch.device, dty
     """
     angle = torch.arange(1 - frames, farthest, dtype=torch.float64, device=device)[:, None] * _rates(width, device)
     return torch.cat((angle.sin(), angle.cos()), dim=1).to(dtype)
-
-
-def _divisor(width: int, most: int) -> int:
-    """The largest power of two up to `most` that divides `width`."""
-    return min(most, width & -width)

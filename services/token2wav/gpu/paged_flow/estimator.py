@@ -256,7 +256,7 @@ class _Pass:
         if self._splits > 1:
             self._launch(
                 joined_parts, (self._rows,), o.splits, o.norms, o.attended, self._rows, HEADS=heads, WIDTH=width,
-                SPLITS=self._splits
+                INNER=power(heads * width), SPLITS=self._splits,
             )  # fmt: skip
 
     def _attend_by_head(self, weights: Transformer, layer: int) -> None:

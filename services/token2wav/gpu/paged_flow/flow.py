@@ -5,6 +5,7 @@ each batch size.
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Generic
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +14,10 @@ from torch import Tensor
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
-from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
-from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
-from services.token2wav.gpu.paged_flow.estimator import PagedEstimator, barrier_programs
-from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.estimator import barrier_programs
+from services.token2wav.gpu.paged_flow.networks import Config, PagedNetwork
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
@@ -58,7 +57,7 @@ def widest_barrier_step(sizes: Sequence[int], launch: Launcher, channels: int, m
     return widest
 
 
-class PagedFlow:
+class PagedFlow(Generic[Config]):
     """Weights, static buffers and the pool. For one owner thread; page ownership is managed by
     `page_pool`.
 
@@ -69,13 +68,13 @@ class PagedFlow:
     """
 
     def __init__(
-        self, config: UnetConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
-        buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        barrier_units: int | None = None, by_head: int = BY_HEAD,
+        self, network: PagedNetwork[Config], config: Config, tensors: Mapping[str, Tensor], *, pages: int,
+        dtype: torch.dtype = torch.bfloat16, buckets: Sequence[int] = BUCKETS, most: int | None = None,
+        launch: Launcher | None = None, barrier_units: int | None = None, by_head: int = BY_HEAD,
     ) -> None:  # fmt: skip
-        device = tensors["encoder_proj.bias"].device
+        device = tensors["spk_embed_affine_layer.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
-        self.layout, self.scratch_layout = Layout(config), Layout(config, stored=False)
+        self.layout, self.scratch_layout = network.layout(config, True), network.layout(config, False)
         self.buckets = tuple(sorted(buckets))
         self.euler_steps = 0
         """Euler steps begun since the start, counted for each unit."""
@@ -95,20 +94,20 @@ class PagedFlow:
             self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
             self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
             self._table = UnitTable(self.most, device)
-            self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
-            units = self._barrier_units() if barrier_units is None else barrier_units
-            self._estimator = PagedEstimator(
+            self._front = network.front(config, tensors, self.most, dtype, launch)
+            channels = network.barrier_channels(config)
+            units = self._barrier_units(channels) if barrier_units is None else barrier_units
+            self._estimator = network.estimator(
                 config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head
             )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
-    def _barrier_units(self) -> int:
+    def _barrier_units(self, channels: int) -> int:
         """Maximum units whose feed-forward programs are all resident, one per multiprocessor; 0 if
         that is not guaranteed, or if another process uses grid barriers on this GPU.
         """
-        channels = self.config.channels
         if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in BARRIER_CHANNELS:
             return 0
         gpu = torch.cuda.get_device_properties(self.device)
@@ -189,8 +188,8 @@ class PagedFlow:
 
     def _launch(self, units: int, way: Way) -> None:
         pool, layout = (self._scratch, self.scratch_layout) if way is Way.RECOMPUTED else (self.pool, self.layout)
-        self._encoder(self._table, pool, layout, units)
-        self._estimator.prepare(self._encoder.mu, self._noise, self._table, pool, layout, units)
+        self._front(self._table, pool, layout, units)
+        self._estimator.prepare(self._front.mu, self._noise, self._table, pool, layout, units)
         for step in range(EULER_STEPS):
             self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG)
 

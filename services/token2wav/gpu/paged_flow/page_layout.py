@@ -40,7 +40,7 @@ class Layout:
         widths = {"in": 4 * MEL_BINS, "skip": channels, "end": channels, "final": channels}
         widths |= {f"h{level}": channels for level in range(self.config.middle + 2)}
         widths |= {f"x{level}": channels for level in range(1, self.config.middle + 2)}
-        return _placed({name: ROWS * TAIL_FRAMES * width for name, width in widths.items()})
+        return placed({name: ROWS * TAIL_FRAMES * width for name, width in widths.items()})
 
     @cached_property
     def _parts(self) -> dict[str, tuple[int, int]]:
@@ -49,7 +49,7 @@ class Layout:
         steps, layers = (EULER_STEPS, self.estimator_layers) if self.stored else (1, 1)
         tokens, frames = (2 * count * config.encoder_width for count in (CHUNK_TOKENS, CHUNK_FRAMES))
         encoder, upsampled = (config.encoder_layers, UPSAMPLED_LAYERS) if self.stored else (1, 1)
-        return _placed(
+        return placed(
             {
                 "attentions": attention * steps * layers,
                 "tails": self.tail_step * steps,
@@ -63,13 +63,13 @@ class Layout:
     @cached_property
     def tail_step(self) -> int:
         """Elements of one Euler step's tails."""
-        return sum(_aligned(size) for _, size in self.sites.values())
+        return sum(aligned(size) for _, size in self.sites.values())
 
     @cached_property
     def elements(self) -> int:
         """Size of a page."""
         offset, size = self._parts["up"]
-        return offset + _aligned(size)
+        return offset + aligned(size)
 
     def attention(self, step: int, layer: int) -> int:
         """Keys and values of attention `layer` of the estimator in Euler step `step`."""
@@ -104,14 +104,15 @@ class Layout:
         return self._parts["up"][0]
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Elements that a part of so many takes."""
     return -(-size // _ALIGNED) * _ALIGNED
 
 
-def _placed(sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
+def placed(sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
     """Name -> (offset, size), one after the other."""
     placed, at = {}, 0
     for name, size in sizes.items():
         placed[name] = (at, size)
-        at += _aligned(size)
+        at += aligned(size)
     return placed

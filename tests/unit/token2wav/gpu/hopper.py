@@ -1,6 +1,6 @@
-"""`python -m tests.unit.token2wav.gpu.hopper UNITS..` compiles every kernel of a pass of the flow
-for Hopper as it would be launched, on any machine; `... hopper NETWORK FRAMES WINDOWS [KERNEL..]`
-those of windows of that vocoder network.
+"""`python -m tests.unit.token2wav.gpu.hopper FLOW UNITS..` compiles every kernel of a pass of that
+flow network for Hopper as it would be launched, on any machine; `... hopper VOCODER FRAMES WINDOWS
+[KERNEL..]` those of windows of that vocoder network.
 
 Prints the resources of each kernel as JSON: {"kernel", "constants", "registers", "stack", "local",
 "shared"}; in bytes, except registers per thread. Weights have the published widths, on which the
@@ -24,11 +24,12 @@ from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bench.gpu.token2wav.random_models import RUN, random_vocoder
-from bench.real_size import PUBLISHED_FLOW
+from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW
 from cosyserve.generations.generation import Generation
 from cosyserve.generations.reading import GENERATIONS
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.paged_flow.networks import DIT, UNET
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render
@@ -102,13 +103,23 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+SHALLOW: dict[str, Any] = {
+    "conformer-unet": (UNET, replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1)),
+    "dit": (DIT, replace(PUBLISHED_DIT, depth=1)),
+}
+
+
 @torch.inference_mode()
-def recorded(units: int) -> Recorder:
-    """Of passes over so many units, for every kind of graph, with and without grid barriers."""
-    config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
+def recorded(name: str, units: int) -> Recorder:
+    """Of passes over so many units, for every kind of graph, with and without grid barriers where a
+    network has any.
+    """
+    (network, config), recorder = SHALLOW[name], Recorder(chained=True)
     tensors = random_tensors(config)
-    for barrier_units in (0, 4):
-        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units)
+    for barrier_units in (0, 4) if network.barrier_channels(config) else (0,):
+        flow = PagedFlow(
+            network, config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units
+        )
         flow._table.fill([flow._padding_unit()], units)
         for way in Way:
             if way is not Way.LONG or units <= flow._estimator.split_units:
@@ -137,8 +148,8 @@ def main() -> None:
         sources, wanted = recorded_windows(generation, *map(int, others[:2])).sources, others[2:]
     else:
         sources, wanted = {}, []
-        for units in (first, *others):
-            sources |= recorded(int(units)).sources
+        for units in map(int, others):
+            sources |= recorded(first, units).sources
     chosen = [source for source in sources.values() if not wanted or source[0].fn.__name__ in wanted]
     json.dump([resources(*source) for source in chosen], sys.stdout)
 

@@ -1,13 +1,19 @@
-"""A flow small enough for Triton's interpreter, with tiles large enough for it: its time depends on
+"""Flows small enough for Triton's interpreter, with tiles large enough for it: its time depends on
 the number of programs, not of operations.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.checkpoint import ESTIMATOR
+from services.token2wav.flow.dit import weights as dit_weights
+from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.weights import FREQUENCIES, DitConfig
+from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 
@@ -16,15 +22,30 @@ SMALL = UnetConfig(
     encoder_layers=2,
     channels=32, estimator_heads=2, head_width=16, transformers=1, middle=1, guidance=0.7,
 )  # fmt: skip
+SMALL_DIT = DitConfig(
+    vocabulary=6561, speaker=192, lookahead_channels=32, width=48, depth=2, heads=3, head_width=16, feed_forward=96,
+    guidance=0.7,
+)  # fmt: skip
 
 
-def random_tensors(config: UnetConfig, seed: int = 1) -> dict[str, Tensor]:
+def readable(config: Any, tensors: dict[str, Tensor]) -> Flow:
+    """The flow that the paged one has to be equal to."""
+    network = DitNetwork if isinstance(config, DitConfig) else UnetNetwork
+    return Flow(config, network(config, tensors), torch.device("cpu"))
+
+
+def random_tensors(config: UnetConfig | DitConfig, seed: int = 1) -> dict[str, Tensor]:
     """Weights under which activations stay of order one, norms with a scale and a shift."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
-    for name, shape in expected_tensors(config).items():
+    dit = isinstance(config, DitConfig)
+    shapes = dit_weights.expected_tensors(config) if isinstance(config, DitConfig) else expected_tensors(config)
+    for name, shape in shapes.items():
+        if name == ESTIMATOR + FREQUENCIES:
+            tensors[name] = 100.0 ** -(torch.arange(shape[0]) / shape[0])
+            continue
         drawn = torch.randn(shape, generator=generator)
-        if any(part in name for part in ("norm", "block.2.", "out.1.")):
+        if not dit and any(part in name for part in ("norm", "block.2.", "out.1.")):
             drawn = 1 + 0.1 * drawn if name.endswith("weight") else 0.1 * drawn
         else:
             drawn *= 0.7 / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.1
@@ -34,13 +55,19 @@ def random_tensors(config: UnetConfig, seed: int = 1) -> dict[str, Tensor]:
 
 def large_tiles(whole: bool) -> Launcher:
     """whole: inner widths that fit into one tile are taken at once, the way of small batches."""
-    inner = 32 if whole else 16
-    tile = ((MANY, Tile(128, 16, inner, loop=2)),)
-    plain = ((MANY, Tile(128, 32, inner)),)
+    small = 32 if whole else 16
+    tile = ((MANY, Tile(128, 16, small, loop=2)),)
+    plain = ((MANY, Tile(128, 32, small)),)
     kinds = ("widen", "wide norm", "out", "convolution", "encoder convolution", "encoder")
     narrow = ((MANY, Tile(128, 32, 128 if whole else 32)),)
+    rows, inner = (512, 64) if whole else (128, 32)
+    dit = ((MANY, Tile(rows, inner, inner, described=not whole)),)
     return Launcher(
-        False, dict.fromkeys(kinds, plain) | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)}
+        False,
+        dict.fromkeys(kinds, plain)
+        | dict.fromkeys(("dit in", "dit qkv", "dit out", "dit widen", "dit narrow"), dit)
+        | {"dit position": ((MANY, Tile(rows, 0, 2 * inner)),), "dit velocity": ((MANY, Tile(64, 128, inner)),)}
+        | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)},
     )
 
 

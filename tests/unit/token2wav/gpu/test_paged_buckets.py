@@ -10,6 +10,7 @@ if find_spec("triton") is None:
 import torch
 
 from services.token2wav.gpu.paged_flow.flow import LONG_PAGES, PagedFlow, Way
+from services.token2wav.gpu.paged_flow.networks import UNET
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
 
@@ -25,7 +26,7 @@ def unit(at: int) -> Unit:
 )
 def test_a_pass_takes_the_next_size(most: int, sizes: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[tuple[int, Way]] = []
-    flow = PagedFlow(SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 32), most=most)
+    flow = PagedFlow(UNET, SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 32), most=most)
     monkeypatch.setattr(flow, "_launch", lambda units, way: launched.append((units, way)))
     for blocks in sizes:
         assert len(flow.recompute([unit(at) for at in range(blocks)])) == blocks
@@ -36,7 +37,7 @@ def test_a_pass_takes_the_next_size(most: int, sizes: dict[int, int], monkeypatc
 
 def test_keys_are_split_only_in_a_pass_that_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[tuple[int, Way]] = []
-    flow = PagedFlow(SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 8))
+    flow = PagedFlow(UNET, SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 8))
     monkeypatch.setattr(flow, "_launch", lambda units, way: launched.append((units, way)))
     for units in (2, 3):  # keys are split for at most four units, and three are launched as eight
         flow.run([unit(LONG_PAGES)] * units)

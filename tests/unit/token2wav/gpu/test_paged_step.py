@@ -5,6 +5,7 @@ other, together, short, with split keys, and in a batch with a stream that is no
 import os
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -18,27 +19,36 @@ from torch import Tensor
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
-from services.token2wav.flow.unet.network import UnetNetwork
-from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
+from services.token2wav.gpu.paged_flow.dit.estimator import PagedDit
+from services.token2wav.gpu.paged_flow.dit.look_ahead import PagedLookAhead
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.paged_flow.networks import DIT, UNET, Front, Velocity
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
-from tests.unit.token2wav.gpu.small_flow import SMALL, large_tiles, random_tensors, random_voice
+from tests.unit.token2wav.gpu.small_flow import (
+    SMALL,
+    SMALL_DIT,
+    large_tiles,
+    random_tensors,
+    random_voice,
+    readable,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 CPU = torch.device("cpu")
 PROMPT, TOKENS = 30, 28
 
 
-def blocks(config: UnetConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
-    """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for
-    each.
+def blocks(config: Any = SMALL, new: int = TOKENS) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
+    """Three blocks, the last of 8 tokens, or as many as the prompt and `new` tokens take; and what
+    mu and x after Euler step 0 should be for each.
     """
-    flow = Flow(config, UnetNetwork(config, random_tensors(config)), CPU)
+    flow = readable(config, random_tensors(config))
     voice = random_voice(PROMPT)
-    ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
+    ids = torch.cat((voice.tokens, torch.arange(new) * 7))
     pages, units, wanted = [3, 5, 2], [], []
     encoder, step = StreamCache(), StreamCache()
     for at, first in enumerate(range(0, len(ids), 25)):
@@ -58,7 +68,7 @@ def blocks(config: UnetConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Ten
 
 
 def run_step(
-    flow: Flow, encoder: PagedEncoder, estimator: PagedEstimator, table: UnitTable, pool: Tensor, layout: Layout,
+    flow: Flow, encoder: Front, estimator: Velocity, table: UnitTable, pool: Tensor, layout: Any,
     units: list[Unit], *, size: int = 0, **how: bool,
 ) -> None:  # fmt: skip
     """The first Euler step of a batch of `size`, by default as many as there are units."""
@@ -95,6 +105,48 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
             torch.testing.assert_close(rows[: len(wanted_rows)], wanted_rows, rtol=0, atol=2e-5)
     room = estimator.transformer_buffers
     assert (bool(room.heads.any()), bool(room.attended.any())) == (by_head, not by_head)
+
+
+@pytest.mark.parametrize(
+    ("whole", "kept"), [(True, True), (False, True), (True, False)], ids=["kept", "in pieces, long", "recomputed"]
+)
+@torch.inference_mode()
+def test_a_step_of_the_transformer_is_the_readable_step(whole: bool, kept: bool) -> None:
+    """Kept: the first block, then two together. In pieces: inner widths take several iterations,
+    keys are split, a page at a time. Recomputed: two blocks, in one pass.
+    """
+    flow, units, wanted = blocks(SMALL_DIT, TOKENS if kept else 12)
+    tensors, launch = random_tensors(SMALL_DIT), large_tiles(whole)
+    front = PagedLookAhead(SMALL_DIT, tensors, 4, torch.float32, launch)
+    estimator = PagedDit(SMALL_DIT, tensors, 4, torch.float32, launch, splits=2)
+    layout, table = DIT.layout(SMALL_DIT, kept), UnitTable(4, CPU)
+    pool = torch.full((6 * layout.elements,), float("nan"))
+    for group in (range(1), range(1, 3)) if kept else (range(2),):
+        run_step(flow, front, estimator, table, pool, layout, [units[at] for at in group], long=not whole)
+        for at, block in enumerate(group):
+            mu, x = wanted[block]
+            torch.testing.assert_close(front.mu[at, : len(mu)], mu, rtol=0, atol=2e-6)
+            torch.testing.assert_close(estimator.x[at, : len(x)], x, rtol=0, atol=2e-5)
+
+
+def test_ten_steps_of_the_transformer_are_the_readable_flow() -> None:
+    """A block and then the next over pages, and both again in one pass without."""
+    config = replace(SMALL_DIT, depth=1)
+    flow, units, _ = blocks(config, 12)
+    paged = PagedFlow(
+        DIT, config, random_tensors(config), pages=6, dtype=torch.float32, buckets=(1,), most=2,
+        launch=large_tiles(whole=True),
+    )  # fmt: skip
+    state, wanted = flow.start(random_voice(PROMPT)), []
+    for unit in units:
+        (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
+        assert mel is not None
+        wanted.append(mel.T)
+    kept = [paged.run([unit])[0].clone() for unit in units]
+    again = paged.recompute([replace(unit, pages=list(range(1, at + 2))) for at, unit in enumerate(units)])
+    for found in (kept, again):
+        for block, mel in zip(found, wanted, strict=True):
+            torch.testing.assert_close(block[: len(mel)], mel, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
@@ -135,21 +187,22 @@ def first_block(flow: Flow, tokens: int, page: int, seed: int) -> tuple[Unit, Te
     return Unit([page], ids[:25], ids[25:], flow.speaker(voice), condition), x[0]
 
 
+@pytest.mark.parametrize(("network", "config"), [(UNET, SMALL), (DIT, SMALL_DIT)], ids=["unet", "dit"])
 @torch.inference_mode()
-def test_a_stream_that_is_not_finite_changes_no_other_stream_of_its_batch() -> None:
-    tensors = random_tensors(SMALL)
-    flow = Flow(SMALL, UnetNetwork(SMALL, tensors), CPU)
+def test_a_stream_that_is_not_finite_changes_no_other_stream_of_its_batch(network: Any, config: Any) -> None:
+    tensors = random_tensors(config)
+    flow = readable(config, tensors)
     whole, wanted_whole = first_block(flow, 28, page=3, seed=2)
     short, wanted_short = first_block(flow, 17, page=1, seed=5)
     broken, _ = first_block(flow, 28, page=2, seed=7)
     broken.speaker.fill_(float("nan"))
     launch = large_tiles(whole=True)
-    encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
-    layout, table = Layout(SMALL), UnitTable(4, CPU)
+    front = network.front(config, tensors, 4, torch.float32, launch)
+    estimator = network.estimator(config, tensors, 4, torch.float32, launch, barrier_units=0, by_head=0)
+    layout, table = network.layout(config, True), UnitTable(4, CPU)
     pool = torch.full((4 * layout.elements,), float("nan"))
     # the fourth fills the batch up
-    run_step(flow, encoder, estimator, table, pool, layout, [whole, broken, short], size=4, long=False)
+    run_step(flow, front, estimator, table, pool, layout, [whole, broken, short], size=4, long=False)
     for at, wanted in ((0, wanted_whole), (2, wanted_short)):
         torch.testing.assert_close(estimator.x[at, : len(wanted)], wanted, rtol=0, atol=2e-5)
     assert estimator.x[1].isnan().any()

@@ -20,13 +20,10 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav import torch_backend
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.gpu.device import suitability
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
-from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from tests.stacks.up_process import TINY3
-from tests.unit.token2wav.gpu.small_flow import SMALL
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
 GPU = EngineSettings(model=Path(__file__).parents[3] / "golden" / "tiny", device="cuda")
@@ -75,12 +72,16 @@ def too_small_a_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def another_flow(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(suitability, "generation_of", lambda directory: COSYVOICE3)
+    pytest.importorskip("triton")
+    from services.token2wav.gpu.paged_flow import networks
+
+    made_up = replace(COSYVOICE3, title="Another", flow_network="made-up")
+    monkeypatch.setattr(networks, "generation_of", lambda directory: made_up)
     return "cuda"
 
 
 OBSTACLES = [
-    (another_flow, "computes the flow network conformer-unet; that of .*tiny, CosyVoice3, is dit; COSY"),
+    (another_flow, "computes the flow networks conformer-unet and dit; that of .*tiny, Another, is made-up; COSY"),
     (
         without_triton,
         r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without",
@@ -129,17 +130,17 @@ def test_readable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pyte
 
 
 SECOND = torch.device("cuda", 1)
-ONE = 2 * Layout(SMALL).elements
+ONE = 1000
 
 
 def test_the_pool_holds_two_seconds_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * ONE, 20 * ONE))
-    assert pages_within(3 * ONE - 1, SMALL, torch.bfloat16, SECOND) == 2
-    assert pages_within(10 * ONE, SMALL, torch.bfloat16, SECOND) == 10
+    assert pages_within(3 * ONE - 1, ONE, SECOND) == 2
+    assert pages_within(10 * ONE, ONE, SECOND) == 10
     with pytest.raises(SettingsError, match=f"has {10 * ONE} free"):
-        pages_within(10 * ONE + 1, SMALL, torch.bfloat16, SECOND)
+        pages_within(10 * ONE + 1, ONE, SECOND)
     with pytest.raises(SettingsError, match="two are the least"):
-        pages_within(2 * ONE - 1, SMALL, torch.bfloat16, SECOND)
+        pages_within(2 * ONE - 1, ONE, SECOND)
 
 
 def recorded_without_memory() -> None:

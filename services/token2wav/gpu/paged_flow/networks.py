@@ -1,0 +1,95 @@
+"""The networks that the paged flow has kernels for, and the choice among them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from cosyserve.engines.kernel_cache import Unsuitable
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.dit.weights import DitConfig
+from services.token2wav.flow.network import NetworkConfig
+from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.gpu.device.suitability import READABLE_INSTEAD
+from services.token2wav.gpu.paged_flow.dit.estimator import PagedDit
+from services.token2wav.gpu.paged_flow.dit.look_ahead import PagedLookAhead
+from services.token2wav.gpu.paged_flow.dit.page_layout import DitLayout
+from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
+from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.unit_table import UnitTable
+
+Config = TypeVar("Config", bound=NetworkConfig)
+
+
+class PageLayout(Protocol):
+    """Offsets within a page; only the network knows what lies there."""
+
+    @property
+    def elements(self) -> int:
+        """Size of a page."""
+
+
+class Front(Protocol):
+    """From tokens to the mel's condition."""
+
+    mu: Tensor
+    """float32 [units, 50, 80] after a pass."""
+
+    def __call__(self, table: UnitTable, pool: Tensor, layout: Any, units: int) -> None:
+        """Write `mu` of the first `units` units."""
+
+
+class Velocity(Protocol):
+    """Euler steps over the mel."""
+
+    x: Tensor
+    """The mel between Euler steps, float32 [units, 50, 80]; after the last step, the result."""
+    split_units: int
+    """Maximum units of a `long` pass."""
+
+    def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Any, units: int) -> None:
+        """Write the first step's input: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
+
+    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Any, units: int, *, long: bool = False) -> None:
+        """Euler step 0..9 of the first `units` units. long: for streams with many pages."""
+
+
+@dataclass(frozen=True)
+class PagedNetwork(Generic[Config]):
+    """What of the paged flow a network brings.
+
+    layout: (config, stored) -> layout of a page, see `page_layout.Layout`. front and estimator:
+    (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) -> themselves,
+    the estimator with barrier_units and by_head as in `TransformerBuffers`. barrier_channels:
+    channels of a feed-forward that may use a grid barrier, 0 for none.
+    """
+
+    layout: Callable[[Config, bool], PageLayout]
+    front: Callable[..., Front]
+    estimator: Callable[..., Velocity]
+    barrier_channels: Callable[[Config], int]
+
+
+UNET: PagedNetwork[UnetConfig] = PagedNetwork(Layout, PagedEncoder, PagedEstimator, lambda config: config.channels)
+DIT: PagedNetwork[DitConfig] = PagedNetwork(
+    DitLayout,
+    PagedLookAhead,
+    lambda *arguments, barrier_units, by_head: PagedDit(*arguments),
+    lambda config: 0,
+)
+NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}
+"""By `Generation.flow_network`."""
+
+
+def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
+    """That of the directory's generation. Raises Unsuitable for a network without kernels."""
+    generation = generation_of(directory)
+    if generation.flow_network not in NETWORKS:
+        raise Unsuitable(
+            f"the paged engine computes the flow networks {' and '.join(sorted(NETWORKS))}; that of {directory.path}, "
+            f"{generation.title}, is {generation.flow_network}; {READABLE_INSTEAD}"
+        )
+    return NETWORKS[generation.flow_network]
