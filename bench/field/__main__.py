@@ -36,7 +36,7 @@ NAME = "bench.field"
 DEMO = Path("models/demo")
 LIMIT_SECONDS = 480.0
 """Of a part."""
-SMALL = Amount(rates=(1.0, 4.0, 10.0), requests=20, seconds=5.0)
+SMALL = Amount(rates=(1.0, 4.0, 10.0), requests=20, seconds=5.0, warm=2.0)
 """Without a GPU."""
 MEBIBYTE = 1 << 20
 
@@ -177,7 +177,12 @@ def _report(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
 
 
 def _amount(options: argparse.Namespace, usual: Amount) -> Amount:
-    return Amount(options.rates or usual.rates, options.requests or usual.requests, options.seconds or usual.seconds)
+    return Amount(
+        options.rates or usual.rates,
+        options.requests or usual.requests,
+        usual.seconds if options.seconds is None else options.seconds,
+        usual.warm,
+    )
 
 
 def _callers() -> int:

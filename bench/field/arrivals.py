@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from bench.field.loads import Load
 from bench.field.texts import texts
 
-WARM_SECONDS, LEAST_WARM = 5.0, 4
-"""Before the measured requests, at the same rate, and fewest requests of it."""
+LEAST_WARM = 4
+"""Fewest requests before the measured ones."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Schedule:
     end: float
 
 
-def schedule(load: Load, seed: int, warm_seconds: float = WARM_SECONDS) -> Schedule:
+def schedule(load: Load, seed: int) -> Schedule:
     """Poisson arrivals: those of the warm-up, then at least the requests and seconds of the load.
     The same load and seed give the same requests, whatever their door is.
     """
@@ -44,7 +44,7 @@ def schedule(load: Load, seed: int, warm_seconds: float = WARM_SECONDS) -> Sched
     at, begin, counted = 0.0, 0.0, 0
     while True:
         at += draw.expovariate(load.rate)
-        if not begin and at >= warm_seconds and len(found) >= max(LEAST_WARM, len(load.voices)):
+        if not begin and at >= load.warm and len(found) >= max(LEAST_WARM, len(load.voices)):
             begin = at
         if begin and counted >= load.requests and at >= begin + load.seconds:
             return Schedule(tuple(found), begin, at)

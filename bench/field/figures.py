@@ -1,8 +1,9 @@
 """The figures of a load: percentiles with their intervals, underruns, seconds of sound a second."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,15 @@ class Row:
     def client_bound(self) -> bool:
         """Whether it says more of the calling processes than of the server."""
         return self.late > LATE_MILLISECONDS or self.busy > BUSY
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> "Row":
+        """Of `as_dict`, that JSON may have been."""
+        lists = {name: tuple(fields[name]) for name in ("voices", "told")}
+        percentiles = {
+            name: {percent: tuple(three) for percent, three in fields[name].items()} for name in ("first", "audible")
+        }
+        return cls(**{**fields, **lists, **percentiles})
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

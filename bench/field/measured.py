@@ -34,7 +34,7 @@ class Conditions:
 
 def rows_of(content: dict[str, Any]) -> list[Row]:
     """Of a part's file."""
-    return [Row(**one) for one in content.get("rows", [])]
+    return [Row.read(one) for one in content.get("rows", [])]
 
 
 async def measure(

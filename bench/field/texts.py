@@ -21,7 +21,7 @@ def texts(kind: str) -> tuple[str, ...]:
     if kind == SENTENCES:
         return every
     wanted = round(float(kind) * WORDS_A_SECOND)
-    return tuple(_joined(every, start, wanted) for start in range(0, len(every), 17))
+    return tuple(dict.fromkeys(_joined(every, start, wanted) for start in range(0, len(every), 17)))
 
 
 def _joined(every: tuple[str, ...], start: int, wanted: int) -> str:
