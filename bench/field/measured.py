@@ -70,6 +70,7 @@ async def measure(
                     "about": group.about,
                     "engines": running.engines,
                     "start_seconds": running.start_seconds,
+                    "start_phases": running.phases,
                 }
                 for name, value in whole.items():
                     results[name] = value

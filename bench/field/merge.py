@@ -22,7 +22,7 @@ _HEAD = (
     "load", "requests", "refused", "failed", "first byte p50, ms", "p95", "p99", "audible p50, ms", "p95", "p99",
     "underruns", "longest, ms", "audio s", "audio s/s", "at once", "client late p99, ms", "client core",
 )  # fmt: skip
-ANY_SAMPLE = "With random weights the first sample counts as audible: it is no speech."
+ANY_SAMPLE = "The first sample counts as audible: what random weights and fake engines make is no speech."
 _SUBJECT = ("machine", "versions", "source")
 
 
@@ -65,11 +65,12 @@ def text(whole: Mapping[str, Any]) -> list[str]:
         notes.append(
             "Services ready after " + ", ".join(f"{each:.0f} s ({name})" for name, each in started.items()) + "."
         )
+    notes += [f"{name}, {line}" for name, part in parts.items() for line in part.get("start_phases", ())]
     bound = [f"{name} {one.load}" for name, these in rows.items() for one in these if one.client_bound]
     if bound:
         notes.append(
-            f"**Measured the caller**, whose requests were sent more than {LATE_MILLISECONDS:g} ms late (p99) or who "
-            f"used more than {BUSY:.0%} of a core: {', '.join(bound)}."
+            f"**The caller may be what was measured**: requests were sent more than {LATE_MILLISECONDS:g} ms late "
+            f"(p99), or a calling process used more than {BUSY:.0%} of a core: {', '.join(bound)}."
         )
     told = sorted({why for one in every for why in one.told})
     sections = {

@@ -1,6 +1,5 @@
 """What is measured: services that are started for it, or a running server."""
 
-import asyncio
 import contextlib
 import os
 import time
@@ -22,7 +21,9 @@ PLACES = 1_024
 """Requests at once that no stage refuses, so that the machine is measured and not a limit."""
 COLD = {"COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": "0", "COSYSERVE_LLM_PROMPT_STATES_MIB": "0"}
 """Nothing that was computed for a voice is kept."""
-_QUIET = {"COSYSERVE_GATEWAY_LOG_LEVEL": "WARNING", "COSYSERVE_ORCHESTRATOR_LOG_LEVEL": "WARNING"}
+PHASE = " start: "
+"""In lines of the services that say how long a part of their start took."""
+_QUIET = {"COSYSERVE_GATEWAY_LOG_LEVEL": "WARNING"}
 _FAKE_TOKEN_MILLISECONDS = 5.0
 _INFO_SECONDS = 10.0
 
@@ -46,12 +47,14 @@ class Server:
 @dataclass(frozen=True)
 class Serving:
     """addresses: host:port by door. start_seconds: until it was ready; None for one that ran.
-    engines: lines for people; empty where it is reached over HTTP alone.
+    engines: lines for people; empty where it is reached over HTTP alone. phases: of the start, as
+    the services log them.
     """
 
     addresses: Mapping[str, str]
     start_seconds: float | None
     engines: tuple[str, ...]
+    phases: tuple[str, ...] = ()
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +70,14 @@ async def serving(server: Server, *, cold: bool = False) -> AsyncIterator[Servin
         return
     pace = {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": str(_FAKE_TOKEN_MILLISECONDS)} if server.backend == FAKE else {}
     environ = {**os.environ, **room_for(PLACES), **_QUIET, **pace, **server.settings, **(COLD if cold else {})}
-    begun = time.monotonic()
+    begun, phases = time.monotonic(), list[str]()
+
+    def told(line: str) -> None:
+        if PHASE in line:
+            phases.append(line.partition("|")[0].strip() + ": " + line.partition(PHASE)[2])
+        elif " WARNING " in line or " ERROR " in line:
+            report(line)
+
     async with local_deployment(
         server.model,
         backend=server.backend,
@@ -75,12 +85,12 @@ async def serving(server: Server, *, cold: bool = False) -> AsyncIterator[Servin
         http="127.0.0.1:0",
         environ=environ,
         report=report,
-        log=_show_trouble,
+        log=told,
     ) as stack:
         ready = time.monotonic() - begun
         assert stack.http is not None
         addresses = {HTTP: stack.http, GRPC: stack.address}
-        yield Serving(addresses, ready, await _engines(stack.address))
+        yield Serving(addresses, ready, await _engines(stack.address), tuple(phases))
 
 
 async def _engines(address: str) -> tuple[str, ...]:
@@ -88,10 +98,6 @@ async def _engines(address: str) -> tuple[str, ...]:
     async with open_channel(address, channel_options(), None) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         output = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_INFO_SECONDS)
-    told = await asyncio.to_thread(lambda: [lines(stage) for stage in output.stages if stage.HasField("identity")])
-    return tuple(" ".join(text.split()) for text in told)
-
-
-def _show_trouble(line: str) -> None:
-    if " WARNING " in line or " ERROR " in line:
-        report(line)
+    told = [lines(stage).splitlines() for stage in output.stages if stage.HasField("identity")]
+    # The service, its engine, its device; not how long it has been up.
+    return tuple(" ".join(" ".join([service.split(",")[0], *more[:2]]).split()) for service, *more in told)

@@ -10,6 +10,7 @@ import triton
 
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Unsuitable
+from cosyserve.engines.start_phases import phase
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
@@ -55,11 +56,14 @@ def load_paged(
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder
     with reporting_out_of_memory(budget, device), kernels_compile():
-        tensors = read_flow_tensors(directory, config, device, torch.float32)
-        paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
+        with phase("pages and weights of the flow"):
+            tensors = read_flow_tensors(directory, config, device, torch.float32)
+            paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
         if settings.gpu_vocoder == "windowed":
-            continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
-        paged.capture()
+            with phase("kernels and graphs of the vocoder"):
+                continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
+        with phase("kernels and graphs of the flow"):
+            paged.capture()
     log.info(
         "token2wav: %d pages of %d bytes, graphs recorded after %.1f s",
         pages - 1,

@@ -160,4 +160,4 @@ def test_parts_are_merged_into_one_report(tmp_path: Path, capsys: pytest.Capture
         read(tmp_path / "c.json")
     measured_by_client = part("lengths")
     measured_by_client["rows"][0]["late"] = 3.0
-    assert "**Measured the caller**" in "\n".join(text(merged([measured_by_client])))
+    assert "**The caller may be what was measured**" in "\n".join(text(merged([measured_by_client])))
