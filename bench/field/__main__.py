@@ -20,7 +20,7 @@ from bench.field import measured, merge
 from bench.field.loads import GRPC, HTTP, Amount, Group, groups
 from bench.field.measured import Conditions
 from bench.field.model import VOICES, identity, made, voices
-from bench.field.server import FAKE, Server
+from bench.field.server import ALL_VOICES, FAKE, Server
 from bench.gpu.parts import ENGINES, settings
 from bench.load.command_line import add_stack_options, user_errors
 from bench.parts.command import add_options, execute, write_json
@@ -55,20 +55,20 @@ def parser() -> argparse.ArgumentParser:
         help="of the random weights (default: %(default)s)",
     )
     options.add_argument("--model", type=Path, metavar="DIR", help="in place of random weights")
-    options.add_argument("--url", metavar="HOST:PORT", help="a running gateway")
-    options.add_argument("--target", metavar="HOST:PORT", help="a running server over gRPC")
+    options.add_argument("--url", type=_address, metavar="URL", help="a running gateway, such as http://127.0.0.1:8080")
+    options.add_argument("--target", type=_address, metavar="HOST:PORT", help="a running server over gRPC")
     options.add_argument("--voice", action="append", default=[], metavar="NAME", help="of a running server; repeatable")
     options.add_argument("--backend", choices=("torch", FAKE), help="(default: torch; fake without a GPU)")
     add_stack_options(options)
     options.add_argument("--rates", type=_rates, metavar="N,N", help="requests a second (default: 1 to 80)")
     options.add_argument(
-        "--requests", type=int, metavar="N", help="of a load, at least (default: 200; 20 without a GPU)"
+        "--requests", type=_count, metavar="N", help="of a load, at least (default: 200; 20 without a GPU)"
     )
     options.add_argument(
         "--seconds", type=float, metavar="N", help="of a load, at least (default: 20; 5 without a GPU)"
     )
     options.add_argument(
-        "--callers", type=int, metavar="N", help="calling processes (default: one for four cores, 1 to 4)"
+        "--callers", type=_count, metavar="N", help="calling processes (default: one for four cores, 1 to 4)"
     )
     options.add_argument("--seed", type=int, default=0, help="of arrivals, texts and voices (default: 0)")
     return options
@@ -118,7 +118,7 @@ def _server(options: argparse.Namespace, model: Path | None, *, random_weights: 
     backend = options.backend or ("torch" if on_gpu else FAKE)
     own: dict[str, str] = {}
     if on_gpu and backend == "torch":
-        own = settings("fast", gpus()[0].free_mib * MEBIBYTE)
+        own = settings("fast", gpus()[0].free_mib * MEBIBYTE) | ALL_VOICES
         if random_weights and options.generation != COSYVOICE2.name:
             # Whichever engine there is for it; the report names it.
             own = {name: value for name, value in own.items() if name not in ENGINES["fast"]}
@@ -171,7 +171,10 @@ def _report(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
     there = [merge.read(path) for part in parts if (path := part.figures(out)).exists()]
     lines = state(parts, ledger)
     if there:
-        lines += merge.text(merge.merged(there))
+        try:
+            lines += merge.text(merge.merged(there))
+        except ValueError as error:
+            lines.append(f"The parts are not one report: {error}; --fresh measures them again.")
     write_json(out, parts, ledger)
     (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -191,6 +194,21 @@ def _callers() -> int:
 
 def _random_directory(generation: str) -> Path:
     return Path("build/bench/field-models") / generation
+
+
+def _address(text: str) -> str:
+    """host:port of a URL, or of what is one already."""
+    address = text.removeprefix("http://").rstrip("/")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise argparse.ArgumentTypeError(f"{text!r} is no host and port without TLS, such as http://127.0.0.1:8080")
+    return address
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 100000")
+    return int(text)
 
 
 def _rates(text: str) -> tuple[float, ...]:
