@@ -19,7 +19,7 @@ class Answer:
     the first byte of sound. audible: until the player plays the first audible sample; None without
     one. dry: how often a player that begins with the first byte had nothing left; longest_dry: for
     how long at most. audio: seconds of sound; in_window: of those, what arrived while requests were
-    counted. told: why there is no answer.
+    counted. reason: why there is no answer.
     """
 
     number: int
@@ -33,7 +33,7 @@ class Answer:
     longest_dry: float = 0.0
     audio: float = 0.0
     in_window: float = 0.0
-    told: str = ""
+    reason: str = ""
 
 
 class Listener:
@@ -76,5 +76,5 @@ class Listener:
             longest_dry=max(dry, default=0.0),
             audio=self._player.audio,
             in_window=self._in_window,
-            told="an answer without sound" if first is None else "",
+            reason="an answer without sound" if first is None else "",
         )

@@ -73,20 +73,20 @@ async def _heard(request: Request, job: Job, asked: Door, answers: list[Answer])
     due = job.start + request.at
     late = time.monotonic() - due
     listener = Listener(request.at, (job.begin, job.end), any_sample=job.any_sample)
-    state, told = "", ""
+    state, reason = "", ""
     try:
         async with asyncio.timeout(LONGEST_SECONDS), aclosing(asked.pieces(request)) as pieces:
             async for piece in pieces:
                 listener.arrived(time.monotonic() - due, piece)
     except (Overloaded, Refused) as error:
-        state, told = REFUSED, str(error)
+        state, reason = REFUSED, str(error)
     except TimeoutError:
-        state, told = FAILED, f"not complete after {LONGEST_SECONDS:g} s"
+        state, reason = FAILED, f"not complete after {LONGEST_SECONDS:g} s"
     except (CosyserveError, OSError, EOFError, ValueError) as error:
-        state, told = FAILED, f"{type(error).__name__}: {error}"
+        state, reason = FAILED, f"{type(error).__name__}: {error}"
     end = time.monotonic() - due
     if state:
-        answers.append(Answer(request.number, request.counted, state, late, end, told=told))
+        answers.append(Answer(request.number, request.counted, state, late, end, reason=reason))
     else:
         answers.append(listener.answer(request.number, counted=request.counted, late=late, end=end))
 

@@ -36,7 +36,7 @@ class Row:
 
     mean_audio: seconds of an answer. audio_per_second: seconds of sound that arrived in a second,
     while requests were counted. at_once: requests under way at most. late: milliseconds, 99th
-    percentile, and busy: share of a core, of the calling processes. told: why requests failed.
+    percentile, and busy: share of a core, of the calling processes. reasons: why requests failed.
     """
 
     load: str
@@ -59,7 +59,7 @@ class Row:
     at_once: int
     late: float
     busy: float
-    told: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     @property
     def client_bound(self) -> bool:
@@ -69,7 +69,7 @@ class Row:
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Row":
         """Of `as_dict`, that JSON may have been."""
-        lists = {name: tuple(fields[name]) for name in ("voices", "told")}
+        lists = {name: tuple(fields[name]) for name in ("voices", "reasons")}
         percentiles = {
             name: {percent: tuple(three) for percent, three in fields[name].items()} for name in ("first", "audible")
         }
@@ -83,9 +83,9 @@ def row(load: Load, plan: Schedule, heard: Heard, *, any_sample: bool) -> Row:
     """Raises ValueError if no counted request was answered."""
     counted = [one for one in heard.answers if one.counted]
     answered = [one for one in counted if one.state == ANSWERED]
-    told = sorted({one.told for one in counted if one.state == FAILED})
+    failures = sorted({one.reason for one in counted if one.state == FAILED})
     if not answered:
-        reasons = told or sorted({one.told for one in counted})
+        reasons = failures or sorted({one.reason for one in counted})
         raise ValueError(f"{load.name}: no request of {len(counted)} was answered: {'; '.join(reasons[:3])}")
     due = {request.number: request.at for request in plan.requests}
     return Row(
@@ -109,7 +109,7 @@ def row(load: Load, plan: Schedule, heard: Heard, *, any_sample: bool) -> Row:
         at_once=most_at_once([(due[one.number] + one.late, due[one.number] + one.end) for one in heard.answers]),
         late=1000 * float(np.percentile([one.late for one in counted], 99)),
         busy=heard.busy,
-        told=tuple(told[:3]),
+        reasons=tuple(failures[:3]),
     )
 
 

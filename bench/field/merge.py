@@ -72,12 +72,12 @@ def text(whole: Mapping[str, Any]) -> list[str]:
             f"**The caller may be what was measured**: requests were sent more than {LATE_MILLISECONDS:g} ms late "
             f"(p99), or a calling process used more than {BUSY:.0%} of a core: {', '.join(bound)}."
         )
-    told = sorted({why for one in every for why in one.told})
+    failures = sorted({why for one in every for why in one.reasons})
     sections = {
         f"{name}: {part['about']}": table(_HEAD, [_cells(one) for one in rows[name]]) for name, part in parts.items()
     }
     lines = ["# The method of tts_bench", "", f"{Subject(**whole['subject'])}.", ""]
-    return [*lines, *(f"* {note}" for note in notes), "", *titled(sections), *(f"* failed: {why}" for why in told)]
+    return [*lines, *(f"* {note}" for note in notes), "", *titled(sections), *(f"* failed: {why}" for why in failures)]
 
 
 def _cells(one: Row) -> list[str | int | float]:

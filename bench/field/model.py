@@ -50,7 +50,7 @@ def made(target: Path, generation: str, size: str = "published") -> Path:
 
 
 def identity(model: Path) -> str:
-    """What tells it from another model: a hash of its weights, voices and yaml, or the code that
+    """What differs between two models: a hash of the weights, voices and yaml, or the code that
     made it. Raises ModelError for a directory that is none.
     """
     if (mark := model / COMPLETE).exists():

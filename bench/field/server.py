@@ -76,7 +76,7 @@ async def serving(server: Server, *, cold: bool = False) -> AsyncIterator[Servin
     environ = {**os.environ, **room_for(PLACES), **_QUIET, **pace, **server.settings, **(COLD if cold else {})}
     begun, phases = time.monotonic(), list[str]()
 
-    def told(line: str) -> None:
+    def hear(line: str) -> None:
         if PHASE in line:
             phases.append(line.partition("|")[0].strip() + ": " + line.partition(PHASE)[2])
         elif " WARNING " in line or " ERROR " in line:
@@ -89,7 +89,7 @@ async def serving(server: Server, *, cold: bool = False) -> AsyncIterator[Servin
         http="127.0.0.1:0",
         environ=environ,
         report=report,
-        log=told,
+        log=hear,
     ) as stack:
         ready = time.monotonic() - begun
         assert stack.http is not None
@@ -102,6 +102,6 @@ async def _engines(address: str) -> tuple[str, ...]:
     async with open_channel(address, channel_options(), None) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         output = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_INFO_SECONDS)
-    told = [lines(stage).splitlines() for stage in output.stages if stage.HasField("identity")]
+    stages = [lines(stage).splitlines() for stage in output.stages if stage.HasField("identity")]
     # The service, its engine, its device; not how long it has been up.
-    return tuple(" ".join(" ".join([service.split(",")[0], *more[:2]]).split()) for service, *more in told)
+    return tuple(" ".join(" ".join([service.split(",")[0], *more[:2]]).split()) for service, *more in stages)

@@ -104,7 +104,7 @@ async def test_a_slow_answer_delays_no_request() -> None:
 
 async def test_refused_and_failed_requests_are_told_apart() -> None:
     done = await called(job("speech", "refused", "failed", "nothing"), ScriptedDoor(last=3))
-    states = {answer.number: (answer.state, answer.told) for answer in done.answers}
+    states = {answer.number: (answer.state, answer.reason) for answer in done.answers}
     assert states[0] == (ANSWERED, "")
     assert states[1] == (REFUSED, "the gateway answered HTTP/1.1 429")
     assert states[2] == (FAILED, "Unavailable: gone")

@@ -97,8 +97,8 @@ def test_a_row_counts_what_came_after_the_warm_up() -> None:
         spoken(0, 9.0, counted=False, dry=5),
         spoken(1, 0.020),
         spoken(2, 0.030, dry=2, audio=4.0),
-        Answer(3, True, REFUSED, 0.003, 0.01, told="no place"),
-        Answer(4, True, FAILED, 0.004, 0.01, told="gone"),
+        Answer(3, True, REFUSED, 0.003, 0.01, reason="no place"),
+        Answer(4, True, FAILED, 0.004, 0.01, reason="gone"),
     )
     assert (found.requests, found.answered, found.refused, found.failed) == (4, 2, 1, 1)
     assert found.first["p50"][0] == pytest.approx(25.0)
@@ -107,7 +107,7 @@ def test_a_row_counts_what_came_after_the_warm_up() -> None:
     # All sound that arrived within the two seconds, that of the warm-up too.
     assert found.audio_per_second == pytest.approx(8.0 / 2.0)
     assert found.at_once == 4
-    assert found.told == ("gone",)
+    assert found.reasons == ("gone",)
     assert found.client_bound
     assert not dataclasses.replace(found, late=1.0).client_bound
     assert dataclasses.replace(found, late=1.0, busy=0.9).client_bound
@@ -115,7 +115,7 @@ def test_a_row_counts_what_came_after_the_warm_up() -> None:
 
 def test_a_load_without_an_answer_is_an_error_that_says_why() -> None:
     with pytest.raises(ValueError, match="no request of 1 was answered: no place"):
-        heard(Answer(0, True, REFUSED, 0.0, 0.01, told="no place"))
+        heard(Answer(0, True, REFUSED, 0.0, 0.01, reason="no place"))
 
 
 def part(name: str, **changes: Any) -> dict[str, Any]:
