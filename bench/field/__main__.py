@@ -19,7 +19,7 @@ from pathlib import Path
 from bench.field import measured, merge
 from bench.field.loads import GRPC, HTTP, Amount, Group, groups
 from bench.field.measured import Conditions
-from bench.field.model import VOICES, identity, made, voices
+from bench.field.model import RANDOM, VOICES, identity, made, voices
 from bench.field.server import ALL_VOICES, FAKE, Server
 from bench.gpu.parts import ENGINES, settings
 from bench.load.command_line import add_stack_options, user_errors
@@ -119,16 +119,19 @@ def _server(options: argparse.Namespace, model: Path | None, *, random_weights: 
     own: dict[str, str] = {}
     if on_gpu and backend == "torch":
         own = settings("fast", gpus()[0].free_mib * MEBIBYTE) | ALL_VOICES
-        if random_weights and options.generation != COSYVOICE2.name:
+        if not random_weights:
+            del own["COSYSERVE_ORCHESTRATOR_GUARDS"]  # it can speak
+        elif options.generation != COSYVOICE2.name:
             # Whichever engine there is for it; the report names it.
             own = {name: value for name, value in own.items() if name not in ENGINES["fast"]}
+    name = identity(model)
     return Server(
-        identity=identity(model),
+        identity=name,
         model=model,
         backend=backend,
         device=options.device or ("cuda" if on_gpu else "cpu"),
         settings=own | dict(options.set),
-        any_sample=random_weights or backend == FAKE,
+        any_sample=name.startswith(RANDOM) or backend == FAKE,
     )
 
 

@@ -16,6 +16,8 @@ from cosyserve.model_directory import ModelDirectory
 
 COMPLETE = "complete"
 """A file in the directory that says that nothing is missing, and of which code it is."""
+RANDOM = "random weights"
+"""How the identity of such a directory begins."""
 PROMPT_TOKENS = (50, 87, 131, 168, 224)
 """Their remainders by 25, the length of a block, are far from each other: 0, 12, 6, 18 and 24. They
 decide how many tokens the first sound waits for.
@@ -54,7 +56,7 @@ def identity(model: Path) -> str:
     made it. Raises ModelError for a directory that is none.
     """
     if (mark := model / COMPLETE).exists():
-        return f"random weights: {mark.read_text().strip()}"
+        return f"{RANDOM}: {mark.read_text().strip()}"
     directory = ModelDirectory(model)
     names = ("llm.pt", "flow.pt", "hift.pt", "spk2info.pt", directory.yaml_name)
     return f"{model.name}: {directory.content_hash(names)[:16]}"
