@@ -106,7 +106,7 @@ EXPOSE 50053
 # The image is made for TensorRT-LLM, which auto tries first here; /tmp may not be executable, so that compiled code is kept in the cache too.
 ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_HEALTH_LISTEN=127.0.0.1:8081 COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm \
     COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve \
-    TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor TRITON_CACHE_DIR=/var/cache/cosyserve/triton
+    TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python3", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
@@ -133,6 +133,6 @@ EXPOSE 50054
 # hadolint ignore=DL3064
 ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_HEALTH_LISTEN=127.0.0.1:8081 COSYSERVE_TOKEN2WAV_DEVICE=cuda \
     COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve \
-    TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor TRITON_CACHE_DIR=/var/cache/cosyserve/triton
+    TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python", "-m", "cosyserve.probe", "--http", "8081"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]

@@ -37,7 +37,7 @@ PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security check-chart kustomize sbom workflows accept clients chaos soak faults fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser monitoring types attack security check-chart kustomize sbom workflows accept clients chaos soak faults fuzz demo up bench-cpu bench-gpu bench-field quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ bench-cpu: setup ## Measure this machine in ten minutes, without a GPU (MODEL=DI
 
 bench-gpu: setup ## Measure one GPU: engines, services at 1 to 256 streams, a soak (BENCH_ARGS, see docs/benchmarks.md)
 	$(BIN)/python -m bench.gpu $(BENCH_ARGS)
+
+bench-field: setup ## Requests that arrive by chance, 1 to 80 a second, over HTTP and gRPC: the method of tts_bench (BENCH_ARGS, see docs/benchmarks.md)
+	$(BIN)/python -m bench.field $(BENCH_ARGS)
 
 quality: $(VENV)/.quality ## Speak 200 sentences and 200 short replies, read 400 written forms, and measure them (MODEL=DIR, QUALITY_ARGS, REPLIES_ARGS)
 	$(BIN)/python -m tools.quality $(if $(MODEL),--model $(MODEL)) $(QUALITY_ARGS)

@@ -89,9 +89,10 @@ PROMPT_TOKENS = 87
 """Of the published default voice: its first block border lies 13 tokens behind it."""
 
 
-def write(target: Path) -> None:
+def write(target: Path, *, ends: bool = True) -> None:
     """A model directory of CosyVoice2 of the published sizes with random weights; text, prompt
-    encoders and voices are the bundled ones.
+    encoders and voices are the bundled ones. ends: sentences end at random, else only at their
+    length limit.
     """
     target.mkdir(parents=True, exist_ok=True)
     for part in ("campplus.onnx", "speech_tokenizer_v2.onnx"):
@@ -106,19 +107,21 @@ def write(target: Path) -> None:
         if not count:
             raise ValueError(f"{DEMO / 'cosyvoice2.yaml'} has no {bundled}")
     (target / "cosyvoice2.yaml").write_text(text, encoding="utf-8")
-    torch.save(llm_tensors(PUBLISHED_LLM, torch.device("cpu"), ends=True), target / "llm.pt")
+    torch.save(llm_tensors(PUBLISHED_LLM, torch.device("cpu"), ends=ends), target / "llm.pt")
     torch.save(flow_tensors(), target / "flow.pt")
     torch.save(vocoder_tensors(), target / "hift.pt")
 
 
-def write_model(target: Path, generation: str, size: str) -> None:
-    """A model directory of either generation, `published` or `bundled` in size."""
+def write_model(target: Path, generation: str, size: str, *, ends: bool = True) -> None:
+    """A model directory of either generation, `published` or `bundled` in size. ends: as in
+    `write`.
+    """
     if generation == COSYVOICE3.name:
-        write_cosyvoice3(target, size)
+        write_cosyvoice3(target, size, ends=ends)
     elif size == "bundled":
-        write_bundled_cosyvoice2(target)
+        write_bundled_cosyvoice2(target, ends=ends)
     else:
-        write(target)
+        write(target, ends=ends)
 
 
 def main() -> None:

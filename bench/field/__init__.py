@@ -1,1 +1,3 @@
-"""The benchmark of the field, nari-labs' tts_bench, run unmodified against this server."""
+"""The method by which streaming servers are compared, nari-labs' tts_bench: measured by ourselves
+over HTTP and gRPC, and their tool unmodified.
+"""

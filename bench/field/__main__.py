@@ -1,145 +1,227 @@
-"""`python -m bench.field --checkout DIR`: nari-labs' tts_bench, as it is in a checkout of
-https://github.com/nari-labs/benchmarks, against `/v1/audio/speech`: requests that arrive by chance,
-sentences of our own in place of Seed-TTS's, no transcription. It asks for Python 3.12.
+"""The method of nari-labs' tts_bench, by ourselves: `python -m bench.field [--part NAME]
+[--json FILE] [--list] [--out DIR]`.
 
-Exit status: 0 every request was answered in full, 1 one was not or a run failed, 2 bad arguments.
+Requests arrive by chance at 1 to 80 a second through HTTP and gRPC; texts of 3, 10 and 30 s; each
+of five voices by itself, warm and cold. On a GPU with random weights of the published size of
+either generation, or the model of --model; without a GPU the bundled voice and engines that only
+seem to speak, fewer requests; with --url and --target a running server. Every part runs in a
+process of its own; with --json the one part that is named is measured here, into that file, and
+`python -m bench.field.merge` makes one report of such files.
 """
 
 import argparse
 import asyncio
-import contextlib
-import json
 import os
-import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.field.sentences import write
-from cosyserve.commands.terminal.arguments import add_model, model_directory
-from cosyserve.host.supervision.supervisor import local_deployment
+from bench.field import measured, merge
+from bench.field.loads import GRPC, HTTP, Amount, Group, groups
+from bench.field.measured import Conditions
+from bench.field.model import RANDOM, VOICES, identity, made, voices
+from bench.field.server import ALL_VOICES, FAKE, Server
+from bench.gpu.parts import ENGINES, settings
+from bench.load.command_line import add_stack_options, user_errors
+from bench.parts.command import add_options, execute, write_json
+from bench.parts.ledger import Ledger
+from bench.parts.part import Part
+from bench.parts.provenance import subject
+from bench.reports.tables import state
+from cosyserve.engines.gpu_facts import gpus
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.reading import GENERATIONS
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "build" / "field"
-PACKAGES = (
-    "aiohttp==3.14.3",
-    "click==8.4.2",
-    "jiwer==4.0.0",
-    "numpy==2.5.1",
-    "pydantic==2.13.4",
-    "whisper-normalizer==0.1.15",
-)
-"""What its uv.lock names for what its pyproject.toml asks for."""
+NAME = "bench.field"
+DEMO = Path("models/demo")
+LIMIT_SECONDS = 480.0
+"""Of a part."""
+SMALL = Amount(rates=(1.0, 4.0, 10.0), requests=20, seconds=5.0, warm=2.0)
+"""Without a GPU."""
+MEBIBYTE = 1 << 20
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(prog="python -m bench.field", description="nari-labs' tts_bench, unmodified.")
-    what = options.add_mutually_exclusive_group(required=True)
-    what.add_argument("--checkout", type=Path, metavar="DIR", help="of github.com/nari-labs/benchmarks")
-    what.add_argument("--sentences", type=Path, metavar="FILE", help="only write the sentences, as lines of JSON")
-    add_model(options)
-    options.add_argument("--server", metavar="URL", help="a running gateway, such as http://127.0.0.1:8080")
-    options.add_argument("--voice", default="alloy", metavar="NAME", help="(default: %(default)s)")
-    options.add_argument(
-        "--rps",
-        type=float,
-        nargs="+",
-        default=[0.3],
-        metavar="N",
-        help="requests a second, one run each (default: 0.3)",
+    options = argparse.ArgumentParser(
+        prog=f"python -m {NAME}", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--warmup", default="20s", metavar="TIME", help="not measured (default: %(default)s)")
-    options.add_argument("--duration", default="180s", metavar="TIME", help="measured (default: %(default)s)")
-    options.add_argument("--seed", type=int, default=0, metavar="N", help="of arrivals and order (default: 0)")
-    options.add_argument("--python", default="python3.12", metavar="PROGRAM", help="(default: %(default)s)")
-    options.add_argument("--out", type=Path, default=FOLDER / "results", metavar="DIR", help="(build/field/results)")
+    add_options(options, "build/bench/field")
+    options.add_argument("--json", type=Path, metavar="FILE", help="measure the one --part here, into this file")
+    options.add_argument(
+        "--generation",
+        choices=[each.name for each in GENERATIONS],
+        default=COSYVOICE2.name,
+        help="of the random weights (default: %(default)s)",
+    )
+    options.add_argument("--model", type=Path, metavar="DIR", help="in place of random weights")
+    options.add_argument("--url", type=_address, metavar="URL", help="a running gateway, such as http://127.0.0.1:8080")
+    options.add_argument("--target", type=_address, metavar="HOST:PORT", help="a running server over gRPC")
+    options.add_argument("--voice", action="append", default=[], metavar="NAME", help="of a running server; repeatable")
+    options.add_argument("--backend", choices=("torch", FAKE), help="(default: torch; fake without a GPU)")
+    add_stack_options(options)
+    options.add_argument("--rates", type=_rates, metavar="N,N", help="requests a second (default: 1 to 80)")
+    options.add_argument(
+        "--requests", type=_count, metavar="N", help="of a load, at least (default: 200; 20 without a GPU)"
+    )
+    options.add_argument(
+        "--seconds", type=float, metavar="N", help="of a load, at least (default: 20; 5 without a GPU)"
+    )
+    options.add_argument(
+        "--callers", type=_count, metavar="N", help="calling processes (default: one for four cores, 1 to 4)"
+    )
+    options.add_argument("--seed", type=int, default=0, help="of arrivals, texts and voices (default: 0)")
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     top = parser()
-    arguments = top.parse_args(argv)
-    if arguments.sentences:
-        print(write(arguments.sentences))
-        return 0
-    source = arguments.checkout.resolve() / "tts_bench" / "src"
-    if not (source / "tts_bench").is_dir():
-        top.error(f"{arguments.checkout} holds no tts_bench/src/tts_bench")
-    try:
-        return asyncio.run(_run(arguments, source, _environment(arguments.python)))
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"bench.field: {error}", file=sys.stderr)
-        return 1
+    options = top.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    present = bool(gpus())
+    running = bool(options.url or options.target)
+    if running and options.model:
+        top.error("--model is of services that are started here, --url and --target name a running server")
+    # A running server is asked as much as a GPU is: it says nothing of the machine that asks.
+    amount = _amount(options, Amount() if present or running else SMALL)
+    random_weights = present and not running and options.model is None
+    model = None if running else options.model or (_random_directory(options.generation) if random_weights else DEMO)
+    with user_errors(NAME):
+        if options.json:
+            model = made(model, options.generation) if random_weights and model else model
+        names = tuple(VOICES) if random_weights else tuple(options.voice) if model is None else voices(model)
+        every = groups(amount, names)
+        if not options.json:
+            return execute(options, _parts(every, options, words), _report)
+        group = next((each for each in every if [each.name] == options.part), None)
+        if group is None:
+            top.error(f"--json needs one --part of {', '.join(each.name for each in every)}")
+        server = _server(options, model, random_weights=random_weights, on_gpu=present)
+        given = Conditions(
+            model=server.identity,
+            backend=server.backend if model else "running",
+            requests=amount.requests,
+            seconds=amount.seconds,
+            seed=options.seed,
+            callers=options.callers or _callers(),
+            settings=" ".join(f"{name}={value}" for name, value in sorted(options.set)),
+        )
+        asyncio.run(measured.measure(group, server, given, subject(), options.json))
+    print("\n".join(merge.text(merge.merged([merge.read(options.json)]))))
+    return 0
 
 
-def _environment(python: str) -> Path:
-    """The interpreter of an environment with its packages, made first if it is not there. Raises
-    OSError without Python 3.12, CalledProcessError for a pip that fails.
-    """
-    folder = FOLDER / "environment"
-    inside, ready = folder / "bin" / "python", folder / ".ready"
-    if not ready.exists() or ready.read_text() != "\n".join(PACKAGES):
-        plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        subprocess.run([python, "-m", "venv", folder], env=plain, check=True)
-        subprocess.run([inside, "-m", "pip", "install", "--quiet", *PACKAGES], env=plain, check=True)
-        ready.write_text("\n".join(PACKAGES))
-    return inside
-
-
-async def _run(arguments: argparse.Namespace, source: Path, python: Path) -> int:
-    dataset = write(FOLDER / "sentences.jsonl")
-    complete = True
-    async with _gateway(arguments) as url:
-        for rate in arguments.rps:
-            out = (arguments.out / f"{time.strftime('%Y%m%d-%H%M%S')}-rps-{rate:g}").resolve()
-            options = {
-                "--target": "nari",
-                "--base-url": url,
-                "--voice": arguments.voice,
-                "--dataset": str(dataset),
-                "--rps": f"{rate:g}",
-                "--warmup": arguments.warmup,
-                "--duration": arguments.duration,
-                "--seed": str(arguments.seed),
-                "--output": str(out),
-            }
-            command = [str(python), "-m", "tts_bench", "run", *(word for pair in options.items() for word in pair)]
-            # Nothing is written into the checkout: tts_bench notes whether it was changed.
-            environ = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-            process = await asyncio.create_subprocess_exec(*command, cwd=source.parent, env=environ)
-            if await process.wait():
-                return 1
-            summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-            print(f"\n{line_of(summary)}\n{out}", flush=True)
-            complete &= summary["successful_requests"] == summary["scheduled_requests"]
-    return 0 if complete else 1
-
-
-@contextlib.asynccontextmanager
-async def _gateway(arguments: argparse.Namespace) -> AsyncIterator[str]:
-    if arguments.server:
-        yield arguments.server.rstrip("/")
-        return
-    async with local_deployment(model_directory(arguments.model), backend=None, http="127.0.0.1:0") as stack:
-        yield f"http://{stack.http}"
-
-
-def line_of(summary: dict[str, Any]) -> str:
-    """The columns in which nari-labs publishes its reports."""
-
-    def at(values: dict[str, Any], point: str) -> str:
-        return "-" if values[point] is None else f"{values[point]:.0f} ms"
-
-    audible, whole = summary["audible_ttfa_ms"], summary["end_to_end_ms"]
-    return (
-        f"RPS {summary['requested_rps']:g} (actual {summary['actual_rps']:.3f}): "
-        f"{summary['successful_requests']} of {summary['scheduled_requests']} answered, "
-        f"{summary['underrun_requests']} with an underrun, audible TTFA p50 {at(audible, 'p50')}, "
-        f"p95 {at(audible, 'p95')}, E2E p95 {at(whole, 'p95')}, at most {summary['peak_in_flight']} at once"
+def _server(options: argparse.Namespace, model: Path | None, *, random_weights: bool, on_gpu: bool) -> Server:
+    if model is None:
+        addresses = {door: address for door, address in ((HTTP, options.url), (GRPC, options.target)) if address}
+        return Server(identity=f"running at {' and '.join(addresses.values())}", addresses=addresses)
+    backend = options.backend or ("torch" if on_gpu else FAKE)
+    own: dict[str, str] = {}
+    if on_gpu and backend == "torch":
+        own = settings("fast", gpus()[0].free_mib * MEBIBYTE) | ALL_VOICES
+        if not random_weights:
+            del own["COSYSERVE_ORCHESTRATOR_GUARDS"]  # it can speak
+        elif options.generation != COSYVOICE2.name:
+            # Whichever engine there is for it; the report names it.
+            own = {name: value for name, value in own.items() if name not in ENGINES["fast"]}
+    name = identity(model)
+    return Server(
+        identity=name,
+        model=model,
+        backend=backend,
+        device=options.device or ("cuda" if on_gpu else "cpu"),
+        settings=own | dict(options.set),
+        any_sample=name.startswith(RANDOM) or backend == FAKE,
     )
+
+
+def _parts(every: Sequence[Group], options: argparse.Namespace, words: Sequence[str]) -> list[Part]:
+    given = _handed_on(words)
+    running = bool(options.url or options.target)
+
+    def prevented(group: Group) -> str:
+        if not running:
+            return ""
+        if group.cold:
+            return "a running server keeps what it knows of its voices"
+        door = group.loads[0].door
+        return "" if (options.url if door == HTTP else options.target) else f"no address of a server over {door}"
+
+    return [
+        Part(
+            group.name,
+            group.about,
+            (("-m", NAME, "--part", group.name, "--json", str(options.out.resolve() / f"{group.name}.json"), *given),),
+            limit=LIMIT_SECONDS,
+            keeps=True,
+            under=" ".join(given),
+            prevented=prevented(group),
+        )
+        for group in every
+    ]
+
+
+def _handed_on(words: Sequence[str]) -> list[str]:
+    """The words of the command line that change what a part measures."""
+    known = argparse.ArgumentParser(add_help=False)
+    add_options(known, "")
+    known.add_argument("--json")
+    return known.parse_known_args(words)[1]
+
+
+def _report(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
+    """`report.md` and `report.json` of the parts that have figures."""
+    there = [merge.read(path) for part in parts if (path := part.figures(out)).exists()]
+    lines = state(parts, ledger)
+    if there:
+        try:
+            lines += merge.text(merge.merged(there))
+        except ValueError as error:
+            lines.append(f"The parts are not one report: {error}; --fresh measures them again.")
+    write_json(out, parts, ledger)
+    (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _amount(options: argparse.Namespace, usual: Amount) -> Amount:
+    return Amount(
+        options.rates or usual.rates,
+        options.requests or usual.requests,
+        usual.seconds if options.seconds is None else options.seconds,
+        usual.warm,
+    )
+
+
+def _callers() -> int:
+    return min(4, max(1, len(os.sched_getaffinity(0)) // 4))
+
+
+def _random_directory(generation: str) -> Path:
+    return Path("build/bench/field-models") / generation
+
+
+def _address(text: str) -> str:
+    """host:port of a URL, or of what is one already."""
+    address = text.removeprefix("http://").rstrip("/")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise argparse.ArgumentTypeError(f"{text!r} is no host and port without TLS, such as http://127.0.0.1:8080")
+    return address
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 100000")
+    return int(text)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        rates = ()
+    if not rates or not 0 < min(rates) <= max(rates) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers above 0 and at most 1000, such as 1,10,20")
+    return rates
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """1,088 English sentences of our own, as many as Seed-TTS's English set has and about as long in
 speech: the bundled voice takes 4.6 s on average. They are put together of word lists with a fixed
-seed (`python -m bench.field --sentences FILE` writes them).
+seed (`python -m bench.field.tts_bench --sentences FILE` writes them).
 """
 
 import json

@@ -8,14 +8,12 @@ on where it was stopped: what is done for the same machine, versions and source 
 
 import argparse
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.parts.command import add_options, execute
 from cosyserve.engines.gpu_facts import gpus
-from cosyserve.engines.kernel_cache import Key, keep_kernels
 
 MEBIBYTE = 1 << 20
 
@@ -50,11 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"bench.gpu: {error}", file=sys.stderr)
         return 2
-    if runs:
-        # One directory for all parts: what `prepare` compiles need not be compiled again by
-        # services, which have one for each model.
-        first = present[0]
-        keep_kernels(Key(gpu=first.name, capability=first.capability, torch=version("torch"), model="bench"))
     return execute(options, wanted, write)
 
 

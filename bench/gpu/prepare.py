@@ -36,9 +36,11 @@ def model(target: Path) -> None:
 def llm(rows: list[int]) -> None:
     import torch
 
+    from bench.gpu import kernels
     from bench.gpu.llm.decode_steps import captured, filled, published_model
     from services.llm.gpu.prefill import PrefillStep
 
+    kernels.keep()
     packed = published_model()
     for count in rows:
         if count:

@@ -5,9 +5,13 @@ a gRPC client does: a full HTTP client would be measured in place of the gateway
 import asyncio
 import json
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+
+_REFUSALS = (b"429", b"503")
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,10 @@ class Answer:
 
     first: float
     size: int
+
+
+class Refused(ValueError):
+    """The server does not admit the request."""
 
 
 class HttpCaller:
@@ -36,12 +44,22 @@ class HttpCaller:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._reader is not None:
-            self._writer.close()
+        self.close()
 
     async def speak(self, text: str, response_format: str, seed: int, voice: str = "") -> Answer:
-        """POST /v1/audio/speech. Raises ValueError for any other status than 200, and
-        IncompleteReadError for a body that is cut.
+        """POST /v1/audio/speech. Raises what `pieces` raises."""
+        await self.connect()
+        begin, first, total = time.perf_counter(), 0.0, 0
+        async with aclosing(self.pieces(text, response_format, seed, voice)) as pieces:
+            async for piece in pieces:
+                first = first or time.perf_counter() - begin
+                total += len(piece)
+        return Answer(first, total)
+
+    async def pieces(self, text: str, response_format: str, seed: int, voice: str = "") -> AsyncGenerator[bytes]:
+        """The body as it arrives. Raises Refused for status 429 or 503, ValueError for any other
+        than 200, and IncompleteReadError for a body that is cut; the connection is closed then, and
+        when the caller stops reading.
         """
         content = json.dumps({"input": text, "response_format": response_format, "seed": seed, "voice": voice}).encode()
         head = (
@@ -50,21 +68,29 @@ class HttpCaller:
         )
         await self.connect()
         assert self._reader is not None
-        begin = time.perf_counter()
-        self._writer.write(head.encode() + content)
-        answered = await self._reader.readuntil(b"\r\n\r\n")
-        if not answered.startswith(b"HTTP/1.1 200"):
-            raise ValueError(f"the gateway answered {answered.splitlines()[0].decode()}")
-        size = await _chunk(self._reader)
-        first, total = time.perf_counter() - begin, size
-        while size:
-            size = await _chunk(self._reader)
-            total += size
-        return Answer(first, total)
+        whole = False
+        try:
+            self._writer.write(head.encode() + content)
+            answered = await self._reader.readuntil(b"\r\n\r\n")
+            status = answered.split(maxsplit=2)[1]
+            if status != b"200":
+                kind = Refused if status in _REFUSALS else ValueError
+                raise kind(f"the gateway answered {answered.splitlines()[0].decode()}")
+            while piece := await _chunk(self._reader):
+                yield piece
+            whole = True
+        finally:
+            if not whole:
+                self.close()
+
+    def close(self) -> None:
+        """The next request opens another connection."""
+        if self._reader is not None:
+            self._writer.close()
+            self._reader = None
 
 
-async def _chunk(reader: asyncio.StreamReader) -> int:
-    """Bytes of the next chunk of a body; 0 for the last one (RFC 9112, section 7.1)."""
+async def _chunk(reader: asyncio.StreamReader) -> bytes:
+    """The next chunk of a body; empty for the last one (RFC 9112, section 7.1)."""
     size = int(await reader.readline(), 16)
-    await reader.readexactly(size + 2)
-    return size
+    return (await reader.readexactly(size + 2))[:size]

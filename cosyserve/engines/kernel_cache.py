@@ -1,9 +1,11 @@
 """Compiled GPU kernels: whether they can be compiled here, and the directory in which they are kept
-between starts, one for each GPU, driver, compiler and model.
+between starts, one for each kind of GPU, driver and compiler. Services, benches and tests use the
+same one.
 
-Triton names each kernel by its source and its compiler, writes it next to its final path and
-renames it, so that two processes may share a directory and never see a partial file. The key here
-has what that name lacks. The files refer to each other by absolute paths: a directory that is
+Triton names each kernel by its source, the values that are compiled into it and its compiler,
+writes it next to its final path and renames it, so that two processes may share a directory and
+never see a partial file. The key here has what that name lacks; weights are no part of either. The
+files refer to each other by absolute paths: a directory that is
 moved, or mounted elsewhere, is compiled again.
 """
 
@@ -23,6 +25,7 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from cosyserve.engines.compiled_kernels import counted_kernels
 from cosyserve.engines.gpu_facts import TRITON_DISTRIBUTIONS, driver_version, library_versions
 from cosyserve.errors import SettingsError
 from cosyserve.settings import CACHE_DIRECTORY, cache_directory
@@ -43,13 +46,15 @@ class Unsuitable(SettingsError):
 def kernels_compile(needs: str, kernels: str, instead: str) -> Iterator[None]:
     """Context in which kernels are imported and compiled. Raises Unsuitable where Triton is missing
     or too old, finds no C compiler for its launchers, or a kernel needs more resources than a
-    multiprocessor of this GPU has; other errors are not changed.
+    multiprocessor of this GPU has; other errors are not changed. How many kernels were compiled and
+    how many the cache had is logged (`counted_kernels`).
 
     The arguments are parts of the messages: that the engine `needs` something, the name of its
     `kernels`, and what can be done `instead`.
     """
     try:
-        yield
+        with counted_kernels(kernels):
+            yield
     except ImportError as error:
         raise Unsuitable(f"{needs} Triton 3.6 or later ({error}); {instead}") from error
     except Exception as error:
@@ -80,9 +85,7 @@ class Key:
     """Name of the GPU."""
     capability: tuple[int, int]
     """Compute capability: major and minor."""
-    torch: str
-    model: str
-    """Content hash of the weights."""
+    torch: str = field(default_factory=lambda: library_versions("torch").get("torch", ""))
     triton: str = field(default_factory=triton_version)
     driver: str = field(default_factory=driver_version)
 
@@ -97,15 +100,13 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
     """Have Triton keep its kernels under COSYSERVE_CACHE_DIR (else `cosyserve` in the user's cache
     directory), and return the directory.
 
-    Call it before the first kernel is compiled. A TRITON_CACHE_DIR that is set stays, unless it
-    lies below COSYSERVE_CACHE_DIR: the images set that one for the kernels of other libraries. If
+    Call it before the first kernel is compiled. No other setting counts: a TRITON_CACHE_DIR that is
+    set is for the kernels of other libraries in other processes, and is replaced in `environ`. If
     the directory cannot be used, or other users could write it, this logs a warning and uses a
     temporary directory. The parents of `kernels` in a COSYSERVE_CACHE_DIR are not checked. Blocks
     for file operations.
     """
     ours = cache_directory(environ)
-    if (named := environ.get(TRITON)) and not (environ.get(CACHE_DIRECTORY) and Path(named).is_relative_to(ours)):
-        return Path(named)
     root = ours / "kernels"
     directory = root / key.directory
     try:

@@ -23,6 +23,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from cosyserve import settings as environment
 from cosyserve import telemetry, traced_logging
 from cosyserve.engines.device_loss import EXIT_STATUS, LossReason
+from cosyserve.engines.start_phases import phase, process_age
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.metrics import loop_tasks, names
 from cosyserve.rpc import reflection
@@ -163,7 +164,8 @@ async def running(
     log.info("%s listens on port %d, loading", name, service.port)
     close: Close | None = None
     try:
-        close = await load(service)
+        with phase("loading, first words included,"):
+            close = await load(service)
         handlers.loading = False
         service.info.ready = True
         if not owns_health:
@@ -252,6 +254,8 @@ def run(
     try:
         values = environment.load(settings, prefix, os.environ)
         traced_logging.begin(values.log_level)
+        if (age := process_age()) is not None:
+            log.info("start: interpreter and imports took %.1f s", age)
         asyncio.run(_serve(name, values, loader(values), owns_health, gate(values)))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")

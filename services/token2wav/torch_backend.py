@@ -7,6 +7,7 @@ import torch
 
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Key, Unsuitable, keep_kernels
+from cosyserve.engines.start_phases import phase
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
@@ -40,9 +41,10 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
     directory, device = ModelDirectory(model), device_of(settings.device)
     torch.set_num_threads(settings.threads)
-    flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
-    # The solver has computed them for all its steps.
-    flow.estimator.forget_times()
+    with phase("reading weights"):
+        flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
+        # The solver has computed them for all its steps.
+        flow.estimator.forget_times()
     if device.type == "cuda" and settings.gpu_engine != "readable":
         try:
             return _paged(directory, device, settings, flow, vocoder)
@@ -82,11 +84,5 @@ def _paged(
     with kernels_compile():
         from services.token2wav.gpu.backend import load_paged  # needs Triton
 
-    capability, hashed = (
-        torch.cuda.get_device_capability(device),
-        directory.content_hash((*WEIGHTS, directory.yaml_name)),
-    )
-    keep_kernels(
-        Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=hashed)
-    )
+    keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=torch.cuda.get_device_capability(device)))
     return load_paged(directory, device, settings, flow, vocoder)

@@ -13,11 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 
 from tests.stacks.up_process import DEMO, ROOT, TINY, TINY3
 
-CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"
+CACHE = "COSYSERVE_CACHE_DIR"
 LONGEST_SECONDS = 240.0
 SMALL_POOL = {"state_bytes": 1 << 29, "prompt_cache_bytes": 1 << 28}
 
@@ -72,14 +71,6 @@ LOADS: Mapping[str, Callable[[], None]] = {
     "llm tiny float32": lambda: llm("tiny", "float32", 16),
 }
 """Every engine with kernels of our own that a test loads."""
-
-
-def directories(environ: Mapping[str, str], made: Path) -> dict[str, str]:
-    """Where all processes of the tests keep engines and kernels: what is set stays, else below
-    `made`. One flat directory for kernels, as the tests load engines of several models in one
-    process."""
-    cache = environ.get(CACHE) or str(made)
-    return {CACHE: cache, KERNELS: environ.get(KERNELS) or str(Path(cache) / "kernels-of-tests")}
 
 
 def compile_all(

@@ -9,15 +9,20 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.gpu.compiling import compile_all, directories
+from bench.gpu import kernels as kernels_of_this_gpu
+from tests.gpu.compiling import CACHE, compile_all
 
 
 @pytest.fixture(scope="session")
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """COSYSERVE_CACHE_DIR and TRITON_CACHE_DIR as they are set, else one for this session."""
+    """COSYSERVE_CACHE_DIR as it is set, else one for this session; tests that launch kernels by
+    themselves keep them there too.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in directories(os.environ, tmp_path_factory.mktemp("cache")).items():
-            patch.setenv(name, value)
+        if not os.environ.get(CACHE):
+            patch.setenv(CACHE, str(tmp_path_factory.mktemp("cache")))
+        if torch.cuda.is_available():
+            kernels_of_this_gpu.keep()
         yield
 
 

@@ -1,20 +1,8 @@
-"""Compiling in parallel, as far as a machine without a GPU can: failures are reported by name, and
-directories that are set are used.
+"""Compiling in parallel, as far as a machine without a GPU can: failures are reported by
+name.
 """
 
-from pathlib import Path
-
-from tests.gpu.compiling import compile_all, directories
-
-
-def test_directories_that_are_set_stay(tmp_path: Path) -> None:
-    made = str(tmp_path)
-    assert directories({}, tmp_path) == {"COSYSERVE_CACHE_DIR": made, "TRITON_CACHE_DIR": f"{made}/kernels-of-tests"}
-    assert directories({"COSYSERVE_CACHE_DIR": "/kept"}, tmp_path)["TRITON_CACHE_DIR"] == "/kept/kernels-of-tests"
-    assert directories({"TRITON_CACHE_DIR": "/kept"}, tmp_path) == {
-        "COSYSERVE_CACHE_DIR": made,
-        "TRITON_CACHE_DIR": "/kept",
-    }
+from tests.gpu.compiling import compile_all
 
 
 def test_one_that_fails_is_reported_and_stops_no_other() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from bench.gpu import kernels
 from bench.gpu.llm.checks import same
 from bench.gpu.llm.decode_steps import cache_bytes, steps
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
@@ -99,6 +100,7 @@ def main() -> None:
         "engine": speed,
         "same": lambda _, keep: same(keep),
     }
+    kernels.keep()
     results = ResultsFile(arguments.json)
     results["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     for part in [arguments.part] if arguments.part else PARTS:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from bench.gpu import kernels
 from bench.gpu.token2wav.decoder import decoder, readable
 from bench.gpu.token2wav.flow import correctness, passes, recompute
 from bench.gpu.token2wav.random_models import FLOWS, RUN
@@ -56,6 +57,7 @@ def main() -> None:
     RUN.results = ResultsFile(None if options.compile else options.json or options.out / f"{options.part}.json")
     RUN.results.clear()
     began = time.perf_counter()
+    kernels.keep()
     with torch.inference_mode():
         PARTS[options.part]()
     print(f"== {options.part} took {time.perf_counter() - began:.1f} s", flush=True)

@@ -12,6 +12,7 @@ import torch
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Key, Unsuitable, keep_kernels, kernels_compile, triton_version
+from cosyserve.engines.start_phases import phase
 from cosyserve.errors import SettingsError
 from services.llm.backends.backend import generate_first_hop
 from services.llm.engine.cpu.passes import CpuPasses
@@ -152,24 +153,20 @@ def _fused_engine(
         with kernels_compile("fused steps need", "the fused kernels", INSTEAD):
             from services.llm.gpu.runner import start_engine  # needs Triton
 
-            keep_kernels(
-                Key(
-                    gpu=torch.cuda.get_device_name(device),
-                    capability=capability,
-                    torch=torch.__version__,
-                    model=served.hash,
+            keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=capability))
+            with phase("reading weights"):
+                # Packing starts on the CPU, so that the whole float32 model is never on the device.
+                weights = served.load(torch.device("cpu"))
+            with phase("packing, kernels and graphs"):
+                return start_engine(
+                    weights,
+                    limits,
+                    device=device,
+                    dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,
+                    positions=settings.max_positions,
+                    invariant=invariant,
+                    on_fault=on_fault,
                 )
-            )
-            # Packing starts on the CPU, so that the whole float32 model is never on the device.
-            return start_engine(
-                served.load(torch.device("cpu")),
-                limits,
-                device=device,
-                dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,
-                positions=settings.max_positions,
-                invariant=invariant,
-                on_fault=on_fault,
-            )
     except Unsuitable as error:
         if settings.gpu_engine == "fused":
             raise

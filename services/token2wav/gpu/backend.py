@@ -10,6 +10,7 @@ import torch
 import triton
 
 from cosyserve.engines.compatibility import Identity
+from cosyserve.engines.start_phases import phase
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
@@ -52,12 +53,15 @@ def load_paged(
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder
     with reporting_out_of_memory(budget, device), kernels_compile():
-        tensors = files.tensors(directory, config, device, torch.float32)
-        paged = PagedFlow(paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
-        del tensors
+        with phase("pages and weights of the flow"):
+            tensors = files.tensors(directory, config, device, torch.float32)
+            paged = PagedFlow(paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
+            del tensors
         if settings.gpu_vocoder == "windowed":
-            continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
-        paged.capture()
+            with phase("kernels and graphs of the vocoder"):
+                continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
+        with phase("kernels and graphs of the flow"):
+            paged.capture()
     log.info(
         "token2wav: %d pages of %d bytes, graphs recorded after %.1f s",
         pages - 1,

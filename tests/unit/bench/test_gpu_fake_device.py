@@ -16,7 +16,7 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-from bench.gpu import stage_tables
+from bench.gpu import kernels, stage_tables
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu.timing import LowerBounds
 from bench.gpu.token2wav import __main__ as command
@@ -42,6 +42,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "current_stream": lambda *_: IDLE, "memory_allocated": lambda: 0, "empty_cache": lambda: None,
         "mem_get_info": lambda *_: (ROOM, ROOM),
     }  # fmt: skip
+    monkeypatch.setattr(kernels, "keep", lambda: None)
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     smaller = {

@@ -1,7 +1,6 @@
 """The command line of a measurement in parts."""
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -51,18 +50,6 @@ def test_parts_can_be_listed_anywhere(
     assert listed(["--list", "--out", str(tmp_path / "none")]) == 0
     assert "closed" in capsys.readouterr().out
     assert not (tmp_path / "none").exists()
-
-
-def test_all_parts_have_one_directory_for_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str | None] = []
-    monkeypatch.setattr(on_gpu, "gpus", lambda: [Gpu("a GPU", (9, 0), "1", 150_000, 140_000)])
-    monkeypatch.setattr(on_gpu, "execute", lambda *_: seen.append(os.environ.get("TRITON_CACHE_DIR")))
-    monkeypatch.setenv("COSYSERVE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRITON_CACHE_DIR", "")
-    on_gpu.main(["--out", str(tmp_path / "out")])
-    on_gpu.main(["--out", str(tmp_path / "out")])
-    assert seen[0] == seen[1]
-    assert Path(seen[0] or "").parent == tmp_path / "cache" / "kernels"
 
 
 def test_a_gpu_that_does_not_report_its_memory_is_too_small(

@@ -18,14 +18,14 @@ import pytest
 from cosyserve.engines import kernel_cache
 from cosyserve.engines.kernel_cache import Key, keep_kernels
 
-KEY = Key(gpu="NVIDIA H200", capability=(9, 0), torch="2.11.0", triton="3.6.0", model="abc", driver="570.1")
+KEY = Key(gpu="NVIDIA H200", capability=(9, 0), torch="2.11.0", triton="3.6.0", driver="570.1")
 
 
 def test_each_key_has_its_directory(tmp_path: Path) -> None:
-    changed = [replace(KEY, **{name: "other"}) for name in ("gpu", "torch", "triton", "model", "driver")]
+    changed = [replace(KEY, **{name: "other"}) for name in ("gpu", "torch", "triton", "driver")]
     changed.append(replace(KEY, capability=(9, 1)))
     kept = {keep_kernels(key, {"COSYSERVE_CACHE_DIR": str(tmp_path)}) for key in (KEY, *changed, KEY)}
-    assert len(kept) == 7
+    assert len(kept) == 6
     assert all(directory.parent == tmp_path / "kernels" for directory in kept)
     mine = keep_kernels(KEY, {"COSYSERVE_CACHE_DIR": str(tmp_path)})
     assert mine.name.startswith("nvidia-h200-")
@@ -34,16 +34,16 @@ def test_each_key_has_its_directory(tmp_path: Path) -> None:
     assert stat.S_IMODE(mine.stat().st_mode) == 0o700
 
 
-def test_triton_gets_the_directory_and_one_that_is_set_stays(tmp_path: Path) -> None:
+def test_triton_gets_the_directory_and_no_other_setting_counts(tmp_path: Path) -> None:
     environ = {"COSYSERVE_CACHE_DIR": str(tmp_path)}
     kept = keep_kernels(KEY, environ)
     assert environ["TRITON_CACHE_DIR"] == str(kept)
-    chosen = {"COSYSERVE_CACHE_DIR": str(tmp_path / "unused"), "TRITON_CACHE_DIR": "/elsewhere"}
-    assert keep_kernels(KEY, chosen) == Path("/elsewhere")
-    assert not (tmp_path / "unused").exists()
-    # As the images set it: below our cache, for other libraries.
-    below = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    assert keep_kernels(KEY, below).parent == tmp_path / "kernels"
+    for other in ("/elsewhere", str(tmp_path / "triton"), str(kept), ""):
+        named = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": other}
+        assert keep_kernels(KEY, named) == kept
+        assert named["TRITON_CACHE_DIR"] == str(kept)
+    at_home = {"HOME": str(tmp_path), "TRITON_CACHE_DIR": "/elsewhere"}
+    assert keep_kernels(KEY, at_home).is_relative_to(tmp_path / ".cache" / "cosyserve")
 
 
 def test_the_users_cache_is_the_default_and_private(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_without_a_home_it_lies_where_no_other_user_can_have_been_before(
 def test_what_cannot_be_kept_goes_with_the_process(tmp_path: Path) -> None:
     program = (
         "from cosyserve.engines.kernel_cache import Key, keep_kernels\n"
-        "kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1', model='m'), {'COSYSERVE_CACHE_DIR': "
+        "kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1'), {'COSYSERVE_CACHE_DIR': "
         "'/dev/null'})\n"
         "(kept / 'kernel').touch()\nprint(kept)"
     )
@@ -115,8 +115,8 @@ def test_what_no_start_has_used_for_long_is_deleted_and_nothing_else(
     caplog.set_level(logging.INFO)
     environ = {"COSYSERVE_CACHE_DIR": str(tmp_path)}
     old, young = (
-        keep_kernels(replace(KEY, model="old"), dict(environ)),
-        keep_kernels(replace(KEY, model="young"), dict(environ)),
+        keep_kernels(replace(KEY, torch="old"), dict(environ)),
+        keep_kernels(replace(KEY, torch="young"), dict(environ)),
     )
     foreign = tmp_path / "kernels" / "foreign"
     foreign.mkdir()
@@ -132,7 +132,7 @@ def test_many_starts_at_once_share_one_directory(tmp_path: Path) -> None:
     program = (
         "import sys, json\nfrom cosyserve.engines.kernel_cache import Key, keep_kernels\n"
         "for _ in range(200):\n"
-        "    kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1', model='m'), {'COSYSERVE_CACHE_DIR': "
+        "    kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1'), {'COSYSERVE_CACHE_DIR': "
         "sys.argv[1]})\n"
         "    json.loads((kept / 'key.json').read_text())\n"
     )

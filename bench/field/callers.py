@@ -1,0 +1,87 @@
+"""The calling processes of a load: none of them has more to do than a part of a core can."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from bench.field.answer import Answer
+from bench.field.arrivals import Schedule
+from bench.field.caller import Done, Job
+from bench.parts.provenance import ROOT
+
+_LEAD_SECONDS = 0.5
+"""Between a job is sent and its load begins."""
+_LONGEST_LINE = 1 << 28
+_STARTING_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What became of all requests of a load. busy: share of a core of the busiest process."""
+
+    answers: tuple[Answer, ...]
+    busy: float
+
+
+class Callers:
+    """Calling processes of one door."""
+
+    def __init__(self, processes: list[asyncio.subprocess.Process]) -> None:
+        self._processes = processes
+
+    async def call(self, plan: Schedule, *, any_sample: bool) -> Heard:
+        """The requests in turn to each process. any_sample: as in `Job`. Raises OSError if one
+        ended.
+        """
+        start, count = time.monotonic() + _LEAD_SECONDS, len(self._processes)
+        jobs = [Job(start, plan.begin, plan.end, any_sample, plan.requests[place::count]) for place in range(count)]
+        done = await asyncio.gather(*map(_done, self._processes, jobs))
+        return Heard(tuple(answer for one in done for answer in one.answers), max(one.busy for one in done))
+
+
+async def _done(process: asyncio.subprocess.Process, job: Job) -> Done:
+    assert process.stdin is not None
+    process.stdin.write(f"{job}\n".encode())
+    await process.stdin.drain()
+    fields = json.loads(await _line(process))
+    return Done(tuple(Answer(**one) for one in fields["answers"]), fields["busy"])
+
+
+async def _line(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    if not (line := await process.stdout.readline()):
+        raise OSError("a calling process ended")
+    return line
+
+
+@contextlib.asynccontextmanager
+async def callers(kind: str, address: str, count: int) -> AsyncIterator[Callers]:
+    """`count` processes that call `address`, a host:port. kind: HTTP or GRPC. Raises OSError if one
+    does not start.
+    """
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    processes = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.field.caller", kind, address),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
+            env=environ,
+        )
+        for _ in range(count)
+    ]
+    try:
+        async with asyncio.timeout(_STARTING_SECONDS):
+            for process in processes:
+                await _line(process)
+        yield Callers(processes)
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
