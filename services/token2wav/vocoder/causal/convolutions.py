@@ -82,7 +82,8 @@ class History:
 
     def kept(self) -> list[Kept]:
         """What each stream of the batch has to keep, in memory of its own."""
-        flat, places, ends = dict[torch.dtype, list[Tensor]](), dict[str, tuple[torch.dtype, _Place]](), Counter()
+        flat, places = dict[torch.dtype, list[Tensor]](), dict[str, tuple[torch.dtype, _Place]]()
+        ends = Counter[torch.dtype]()
         for name, columns in self._columns.items():
             kind, width = columns.dtype, columns.shape[1] if columns.ndim == 3 else 0
             by_column = width > 0 and columns.stride(1) == 1
