@@ -1,15 +1,20 @@
 """What does the orchestrator compute for a message? `python -m bench.orchestrator_cost [--streams
-8] [--requests 200] [--rounds 3] [--json FILE]`
+8] [--requests 200] [--rounds 3] [--processes 1] [--json FILE]`
 
 All services on this machine with engines that only make tones, over gRPC, so that hardly anything
 but the orchestrator works. The processor time of all its processes, for a request, for a message
-that it sends and for a second of sound: it hardly depends on what else the machine does.
+that it sends and for a second of sound: it hardly depends on what else the machine does. How much
+sound it passes on in a second says something on a machine with cores to spare, with several
+processes of callers (--caller-processes) and replicas of each stage (--replicas).
 """
 
 import argparse
 import asyncio
+import multiprocessing
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,20 +27,57 @@ from bench.parts.part import ResultsFile
 from bench.parts.provenance import machine
 from bench.reports.tables import columns
 from cosyserve.client import AsyncClient
-from cosyserve.host.supervision.layout import ORCHESTRATOR
+from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one round: what was sent, and the processor time of the orchestrator in microseconds."""
+    """Of one round: what was sent, the processor time of the orchestrator in microseconds, how many
+    cores it used, and the seconds of sound in a second.
+    """
 
-    requests: int
+    processes: int
     messages: int
     audio_seconds: float
     microseconds_a_message: float
     microseconds_a_second_of_sound: float
     microseconds_a_request: float
+    cores: float
+    audio_seconds_a_second: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """Of one process of callers."""
+
+    address: str
+    connections: int
+    streams: int
+    requests: int
+    first_seed: int
+
+
+def ask_all(load: Load) -> tuple[int, float]:
+    """Messages and seconds of sound of so many requests."""
+    return asyncio.run(_ask_all(load))
+
+
+async def _ask_all(load: Load) -> tuple[int, float]:
+    numbers, messages, seconds = iter(range(load.requests)), 0, 0.0
+    async with AsyncClient(load.address, connections=load.connections) as client:
+
+        async def ask() -> None:
+            nonlocal messages, seconds
+            for number in numbers:
+                speech = client.synthesize(TEXTS[number % len(TEXTS)], seed=load.first_seed + number)
+                async for _ in speech:
+                    messages += 1
+                seconds += speech.summary.audio_seconds if speech.summary else 0.0
+
+        await client.connect()
+        await asyncio.gather(*(ask() for _ in range(load.streams)))
+    return messages, seconds
 
 
 def cpu_seconds(stack: LocalDeployment) -> float:
@@ -45,43 +87,58 @@ def cpu_seconds(stack: LocalDeployment) -> float:
     return sum(sum(each.cpu_times()[:2]) for each in every)
 
 
-async def measure(stack: LocalDeployment, clients: Sequence[AsyncClient], requests: int, streams: int) -> Cost:
-    """So many requests, `streams` at once."""
-    numbers, messages, seconds = iter(range(requests)), 0, 0.0
-
-    async def ask() -> None:
-        nonlocal messages, seconds
-        for number in numbers:
-            speech = clients[number % len(clients)].synthesize(TEXTS[number % len(TEXTS)], seed=number)
-            async for _ in speech:
-                messages += 1
-            seconds += speech.summary.audio_seconds if speech.summary else 0.0
-
-    before = cpu_seconds(stack)
-    await asyncio.gather(*(ask() for _ in range(streams)))
-    spent = 1e6 * (cpu_seconds(stack) - before)
+async def measure(
+    stack: LocalDeployment, pool: ProcessPoolExecutor, options: argparse.Namespace, requests: int, seed: int
+) -> Cost:
+    """So many requests of all callers together."""
+    each = options.caller_processes
+    loads = [
+        Load(stack.address, options.connections, options.streams // each, requests // each, seed + number * requests)
+        for number in range(each)
+    ]
+    before, begun, loop = cpu_seconds(stack), time.monotonic(), asyncio.get_running_loop()
+    answers = await asyncio.gather(*(loop.run_in_executor(pool, ask_all, load) for load in loads))
+    wall, spent = time.monotonic() - begun, cpu_seconds(stack) - before
+    messages, seconds = sum(count for count, _ in answers), sum(audio for _, audio in answers)
+    costs = (round(1e6 * spent / count) for count in (messages, seconds, requests))
     return Cost(
-        requests, messages, round(seconds, 1), *(round(spent / count) for count in (messages, seconds, requests))
+        options.processes, messages, round(seconds, 1), *costs, round(spent / wall, 2), round(seconds / wall, 1)
     )
 
 
 async def run(options: argparse.Namespace) -> list[Cost]:
     """The rounds after a first one that does not count."""
-    environ = room_for(2 * options.streams) | dict(options.set)
+    environ = room_for(2 * options.streams) | {"COSYSERVE_ORCHESTRATOR_PROCESSES": str(options.processes)}
     async with AsyncExitStack() as exits:
-        deployment = local_deployment(options.model, backend="fake", environ=environ, report=report)
+        spawning = multiprocessing.get_context("spawn")
+        pool = exits.enter_context(ProcessPoolExecutor(options.caller_processes, mp_context=spawning))
+        deployment = local_deployment(
+            options.model,
+            backend="fake",
+            replicas=dict.fromkeys(STAGES, options.replicas),
+            environ=environ | dict(options.set),
+            report=report,
+        )
         stack = await exits.enter_async_context(deployment)
-        clients = [await exits.enter_async_context(AsyncClient(stack.address)) for _ in range(options.connections)]
-        await measure(stack, clients, 2 * options.streams, options.streams)
-        return [await measure(stack, clients, options.requests, options.streams) for _ in range(options.rounds)]
+        await measure(stack, pool, options, 2 * options.streams, 0)
+        return [
+            await measure(stack, pool, options, options.requests, (number + 1) * 1_000_000)
+            for number in range(options.rounds)
+        ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = command("bench.orchestrator_cost", __doc__)
-    parser.add_argument("--streams", type=int, default=8, help="callers at once (default: %(default)s)")
-    parser.add_argument("--connections", type=int, default=4, help="of the callers (default: %(default)s)")
-    parser.add_argument("--requests", type=int, default=200, help="of each round (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    for name, default, about in (
+        ("streams", 8, "callers at once"),
+        ("connections", 4, "of each process of callers"),
+        ("requests", 200, "of each round"),
+        ("rounds", 3, ""),
+        ("processes", 1, "of the orchestrator"),
+        ("replicas", 1, "of each stage"),
+        ("caller-processes", 1, "among which the callers are divided"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{about} (default: %(default)s)")
     parser.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here as well")
     options = parser.parse_args(arguments)

@@ -1,5 +1,5 @@
-"""One channel over several servers, as those behind a name: each call goes to one that serves, the least busy by
-the calls of this process.
+"""One channel over several servers, such as those behind a name: each call goes to one that serves,
+the least busy by the calls of this process.
 """
 
 import asyncio

@@ -234,6 +234,8 @@ def lay_out(
                 own["HEALTH_LISTEN"] = plain = f"127.0.0.1:{_unused([port, *(str(one.port) for one in places)])}"
             else:
                 own["LOCAL_LISTEN"] = plain = f"unix:{sockets}/{service}.{replica}"
+        elif service == ORCHESTRATOR and _processes(everyone) > 1:
+            own["LOCAL_LISTEN"] = plain = f"unix:{sockets}/{service}.{replica}"
         named = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in own.items()}
         return ProcessSpec(service, replica, reached, {**everyone, **named, **(gpu or {})}, plain)
 
@@ -247,6 +249,7 @@ def lay_out(
             gpu = variables(stage, devices[stage][replica], everyone) if stage in devices else None
             places.append(place(stage, replica, address, values, gpu))
     reached = {stage: [one.probed for one in places if one.service == stage] for stage in STAGES}
+    processes = _processes(everyone)
     orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(reached[stage]) for stage in STAGES})
     places.append(orchestrator)
     if http is not None:
@@ -255,8 +258,16 @@ def lay_out(
         except SettingsError as error:
             raise SettingsError(f"{error}; --http chooses another address, --http off none") from error
         port = port or _unused([str(one.port) for one in places])
-        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): orchestrator.probed}))
+        # Each process has a socket of its own, so that the gateway reaches all of them evenly.
+        targets = [orchestrator.probed, *(f"{orchestrator.probed}.{number}" for number in range(1, processes))]
+        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): ",".join(targets)}))
     return places
+
+
+def _processes(environ: Mapping[str, str]) -> int:
+    """How many the orchestrator has; 1 for what is no number, which it refuses itself."""
+    value = environ.get("COSYSERVE_ORCHESTRATOR_PROCESSES", "1").strip()
+    return int(value) if value.isdecimal() else 1
 
 
 def _unused(taken: Sequence[str]) -> int:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 _FIRST_BACK_OFF_SECONDS, _LONGEST_BACK_OFF_SECONDS = 0.2, 10.0
 _STEADY_SECONDS = 60.0
 """Of service, after which the restarts of a process are forgotten."""
+_COUNTS_SECONDS = 0.03
 _SETTINGS_STATUS = 2
 _LAST_SECONDS = 15.0
 """What a process may take, besides its drain, to end."""
@@ -49,7 +50,7 @@ class Parent:
         self._children: dict[int, Child] = {}
         self._carried: list[Family] = []
         """What processes that have ended had counted."""
-        self._said = (0, 0)
+        self._said, self._saying = (0, 0), False
         self.stopping = asyncio.Event()
         self.status = 0
         """Exit status."""
@@ -91,7 +92,15 @@ class Parent:
         await asyncio.gather(*tasks)
 
     def say_counts(self) -> None:
-        """Every process answers `GetInfo`, and browns out, by the counts of all."""
+        """Every process answers `GetInfo`, and browns out, by the counts of all, a moment later: a
+        process whose call begins or ends is told at once.
+        """
+        if not self._saying:
+            self._saying = True
+            asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self._say_counts)
+
+    def _say_counts(self) -> None:
+        self._saying = False
         streams = self._entrance.streams
         if (now := (streams.limit, streams.active)) != self._said:
             self._said = now
