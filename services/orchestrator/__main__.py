@@ -16,6 +16,8 @@ from cosyserve.rpc.server import Close, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
+from services.orchestrator.access.gate import AccessGate
+from services.orchestrator.access.usage import UsageByKey
 from services.orchestrator.adapters import serve_adapters
 from services.orchestrator.faults.hedging import Hedging
 from services.orchestrator.faults.quarantine import Quarantine
@@ -144,6 +146,13 @@ async def follow_load(entrance: OwnEntrance, settings: OrchestratorSettings) -> 
     return close
 
 
+def _gate(settings: OrchestratorSettings) -> AccessGate | None:
+    gate = settings.gate()
+    if gate is not None and settings.processes > 1:
+        gate.usage = UsageByKey(os.getpid())
+    return gate
+
+
 async def _nothing() -> None:
     return None
 
@@ -190,7 +199,7 @@ def main() -> int:
         OrchestratorSettings,
         lambda settings: partial(load, settings=settings),
         owns_health=True,
-        gate=OrchestratorSettings.gate,
+        gate=_gate,
         parts=lambda settings: settings.processes,
     )
 
