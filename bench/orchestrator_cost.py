@@ -100,9 +100,15 @@ async def measure(
     answers = await asyncio.gather(*(loop.run_in_executor(pool, ask_all, load) for load in loads))
     wall, spent = time.monotonic() - begun, cpu_seconds(stack) - before
     messages, seconds = sum(count for count, _ in answers), sum(audio for _, audio in answers)
-    costs = (round(1e6 * spent / count) for count in (messages, seconds, requests))
     return Cost(
-        options.processes, messages, round(seconds, 1), *costs, round(spent / wall, 2), round(seconds / wall, 1)
+        processes=options.processes,
+        messages=messages,
+        audio_seconds=round(seconds, 1),
+        microseconds_a_message=round(1e6 * spent / messages),
+        microseconds_a_second_of_sound=round(1e6 * spent / seconds),
+        microseconds_a_request=round(1e6 * spent / requests),
+        cores=round(spent / wall, 2),
+        audio_seconds_a_second=round(seconds / wall, 1),
     )
 
 

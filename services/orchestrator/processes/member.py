@@ -69,7 +69,7 @@ class Member:
         self._give_up("the process that started this one has ended")
 
     async def _watch(self) -> None:
-        """End with a parent that hangs: it would let nobody in."""
+        """End with a parent that hangs: no call would be let in."""
         silent = 0
         while silent < _SILENT_ROUNDS:
             heard = self._heard

@@ -112,7 +112,7 @@ class SharedEntrance(Entrance):
             )
 
     def over(self) -> None:
-        """The parent has ended: nobody is let in any more."""
+        """The parent has ended: no call is let in any more."""
         self._over = True
         for waiting in self._answers.values():
             if not waiting.done():

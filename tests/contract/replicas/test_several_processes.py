@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import httpx2
@@ -19,7 +19,7 @@ from cosyserve.v1 import info_pb2, info_pb2_grpc
 from tests.stacks.calls import until
 from tests.stacks.gateway_server import gateway
 from tests.stacks.key_holders import key_holder, keys_of
-from tests.stacks.process_group import ProcessGroup, process_group
+from tests.contract.replicas.process_group import ProcessGroup, process_group
 from tests.stacks.scripted_stages import Script, expected_audio
 
 TEXT = "hello"
@@ -57,8 +57,8 @@ async def infos(group: ProcessGroup, metadata: Any = ()) -> list[info_pb2.Servic
     found = []
     for _ in range(CONNECTIONS):
         async with grpc.aio.insecure_channel(group.address, options=[OWN_CONNECTION]) as channel:
-            request = info_pb2.GetInfoRequest()
-            found.append((await info_pb2_grpc.InfoServiceStub(channel).GetInfo(request, metadata=metadata)).info)
+            stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
+            found.append((await stub.GetInfo(info_pb2.GetInfoRequest(), metadata=metadata)).info)
     return found
 
 
