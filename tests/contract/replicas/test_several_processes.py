@@ -16,10 +16,10 @@ from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, LimitReached, Overloaded, Unavailable
 from cosyserve.rpc.transport import OWN_CONNECTION
 from cosyserve.v1 import info_pb2, info_pb2_grpc
+from tests.contract.replicas.process_group import ProcessGroup, process_group
 from tests.stacks.calls import until
 from tests.stacks.gateway_server import gateway
 from tests.stacks.key_holders import key_holder, keys_of
-from tests.contract.replicas.process_group import ProcessGroup, process_group
 from tests.stacks.scripted_stages import Script, expected_audio
 
 TEXT = "hello"

@@ -23,8 +23,9 @@ def families(requests: int, tasks: int, age: float, exemplar: Exemplar) -> list[
 def test_counts_add_up_and_gauges_are_put_together_as_those_of_one_process() -> None:
     old, new = Exemplar("a", "b", 0.1, 1.0), Exemplar("c", "d", 0.2, 2.0)
     one, other = families(2, 10, 0.5, new), families(3, 7, 0.25, old)
-    assert from_json(json.loads(json.dumps(to_json(one)))) == one
-    both = {family.metric: family for family in merged([one, other])}
+    written = json.loads(json.dumps(to_json(one)))
+    assert json.loads(json.dumps(to_json(from_json(written)))) == written
+    both = {family.metric: family for family in merged([from_json(written), other])}
     assert dict(both[names.REQUESTS].numbers) == {OK: 5.0, LATE: 1.0}
     assert dict(both[names.TASKS].numbers) == {(): 17.0}
     assert dict(both[names.QUEUE_AGE].numbers) == {(): 0.5}
