@@ -93,7 +93,7 @@ class Parent:
 
     def say_counts(self) -> None:
         """Every process answers `GetInfo`, and browns out, by the counts of all, a moment later: a
-        process whose call begins or ends is told at once.
+        process whose call begins or ends knows at once.
         """
         if not self._saying:
             self._saying = True
