@@ -200,7 +200,8 @@ def lay_out(
     devices: of a stage, cpu or cuda:N for each of its replicas, instead of their number and of
     `device`. ports: of a stage, on the loopback; further replicas have the ports that follow the
     last one; free ones by default. sockets: a folder that only this user may enter, for the sockets
-    of services that have TLS on their ports; needed if one has.
+    of services that have TLS on their ports, and of an orchestrator of several processes; needed if
+    there is one.
 
     Other COSYSERVE_* variables of the environment are passed on, overridden by `environ`. Raises
     SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1 to 16,

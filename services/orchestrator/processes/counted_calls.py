@@ -69,11 +69,11 @@ class CountedCalls:
         await cancel_all(list(self._tasks.values()))
 
     async def _hold(self, number: int, message: Message) -> None:
-        caller = message["caller"]
-        call = await self._call_of(Caller(**{**caller, "limits": KeyLimits(**caller["limits"])}))
-        entry = Entry(message["place"], KINDS[message["kind"]], message["size"], message["characters"])
-        held = _Held(call, PreemptiblePlace(self._idle_seconds) if message["preemptible"] else None)
         try:
+            caller = message["caller"]
+            call = await self._call_of(Caller(**{**caller, "limits": KeyLimits(**caller["limits"])}))
+            entry = Entry(message["place"], KINDS[message["kind"]], message["size"], message["characters"])
+            held = _Held(call, PreemptiblePlace(self._idle_seconds) if message["preemptible"] else None)
             async with contextlib.AsyncExitStack() as inside:
                 request = await inside.enter_async_context(self._entrance.enter(call, entry, held.place))
                 self._held[number] = held

@@ -32,8 +32,8 @@ _STEADY_SECONDS = 60.0
 """Of service, after which the restarts of a process are forgotten."""
 _COUNTS_SECONDS = 0.03
 _SETTINGS_STATUS = 2
-_LAST_SECONDS = 15.0
-"""What a process may take, besides its drain, to end."""
+_LAST_SECONDS = 8.0
+"""What a process may take, besides its drain, to end: less than those who wait for all of them."""
 FollowLoad = Callable[[OwnEntrance, OrchestratorSettings], Awaitable[Callable[[], Awaitable[None]]]]
 """Begins to follow the load of the stages, by which fewer requests are admitted; returns what to
 call at the end.
