@@ -18,8 +18,11 @@ AUDIBLE_DBFS = -40.0
 
 
 def samples_above(samples: NDArray[np.int16], dbfs: float) -> NDArray[np.intp]:
-    """Ascending indices of the samples ([n] int16) whose magnitude is above `dbfs`."""
-    limit = _FULL_SCALE * 10 ** (dbfs / 20)
+    """Ascending indices of the samples ([n] int16) whose magnitude is above `dbfs`, which
+    is below 0.
+    """
+    # A whole number, so that the samples are not converted to compare them.
+    limit = int(_FULL_SCALE * 10 ** (dbfs / 20))
     # Not abs(): that of -32768 is no int16.
     return np.flatnonzero((samples > limit) | (samples < -limit))
 

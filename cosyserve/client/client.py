@@ -56,16 +56,19 @@ class AsyncClient:
     InvalidRequest.
     """
 
-    def __init__(self, target: str, api_key: str | None = None, *, tls: ClientTls | None = None) -> None:
+    def __init__(
+        self, target: str, api_key: str | None = None, *, tls: ClientTls | None = None, connections: int = 1
+    ) -> None:
         """target: host:port, unix:/path, or dns:///name:port, whose calls are spread over all
-        servers behind the name; nothing is sent before the first call. api_key: for a
+        servers behind the name, or several of these, comma separated; nothing is sent before the
+        first call. connections: to each address, over which the calls are spread. api_key: for a
         server that wants one; None: that of the variable COSYSERVE_API_KEY, if it is set; empty:
         none. tls: None for plaintext. Raises SettingsError for certificate files that cannot be
         used.
         """
         self.target = target
         self._key = key_of_environment() if api_key is None else api_key
-        self._channel = channel_to(target, tls, _MAX_MESSAGE_BYTES)
+        self._channel = channel_to(target, tls, _MAX_MESSAGE_BYTES, connections=connections)
         self._stub = cast(
             "synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel)
         )

@@ -1,10 +1,10 @@
-"""One channel over all servers behind a name: each call goes to one that serves, the least busy by
-the calls of this process.
+"""One channel over several servers, such as those behind a name: each call goes to one that serves,
+the least busy by the calls of this process.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary
@@ -32,13 +32,13 @@ class SpreadChannel(DelegatingChannel, Servers):
     up for the first time, calls go over a channel of gRPC's own, which says why they fail.
     """
 
-    def __init__(self, target: str, tls: ClientTls | None, max_message_bytes: int | None) -> None:
-        """target: dns:///name:port. Raises SettingsError for certificate files that cannot be
-        used.
+    def __init__(self, targets: Sequence[str], tls: ClientTls | None, max_message_bytes: int | None) -> None:
+        """targets: dns:///name:port, or an address; each has a connection of its own to each of its
+        addresses. Raises SettingsError for certificate files that cannot be used.
         """
-        self._target, self._tls, self._most = target, tls, max_message_bytes
+        self._targets, self._tls, self._most = targets, tls, max_message_bytes
         options = [*channel_options(max_message_bytes), ("grpc.lb_policy_name", "round_robin")]
-        self._whole = open_channel(target, options, tls)
+        self._whole = open_channel(targets[0], options, tls)
         self._opened: ReplicaSet | None = None
         self._server_of: WeakKeyDictionary[Any, Replica] = WeakKeyDictionary()
         self._full_until: WeakKeyDictionary[Replica, float] = WeakKeyDictionary()
@@ -50,7 +50,7 @@ class SpreadChannel(DelegatingChannel, Servers):
             self._opened = ReplicaSet(
                 "server",
                 _WHOLE_SERVER,
-                [self._target],
+                self._targets,
                 self._most,
                 lambda: None,
                 self._tls,

@@ -1,4 +1,4 @@
-"""The channel for a target: to one server, or to all servers behind a name."""
+"""The channel for a target: to one server, to several, or to all servers behind a name."""
 
 import grpc
 
@@ -10,19 +10,27 @@ from cosyserve.tls.client_tls import ClientTls
 
 
 def channel_to(
-    target: str, tls: ClientTls | None, max_message_bytes: int | None = None, *, own_connection: bool = False
+    target: str,
+    tls: ClientTls | None,
+    max_message_bytes: int | None = None,
+    *,
+    own_connection: bool = False,
+    connections: int = 1,
 ) -> grpc.aio.Channel:
-    """A channel to a server or, for a name as dns:///name:port, to all servers behind it. Options:
+    """A channel to a server; for a name as dns:///name:port, to all servers behind it; for several
+    targets, comma separated, to all of them. connections: to each address, over which the calls are
+    spread: a server of several processes has each connection at one of them. Options:
     `channel_options`. Raises SettingsError for certificate files that cannot be used, and for a
     dns: target of another form.
     """
+    targets = [each.strip() for each in target.split(",")] * connections
     try:
-        is_spread = target.startswith("dns:") and named_target(target) is not None
+        is_spread = target.startswith("dns:") and named_target(targets[0]) is not None
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    if is_spread:
+    if is_spread or len(targets) > 1:
         # The DNS client takes a tenth of a second to import.
         from cosyserve.client.spread_channel import SpreadChannel
 
-        return SpreadChannel(target, tls, max_message_bytes)
+        return SpreadChannel(targets, tls, max_message_bytes)
     return open_channel(target, channel_options(max_message_bytes, own_connection=own_connection), tls)

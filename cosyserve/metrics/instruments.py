@@ -100,10 +100,15 @@ def histogram(metric: Metric) -> Histogram:
     return Histogram(metric)
 
 
+def together(metric: Metric) -> Callable[[list[float]], float]:
+    """How the values of several owners are put together."""
+    return _TOGETHER.get(metric.name, sum)
+
+
 @functools.cache
 def gauge(metric: Metric) -> Observed:
     """The gauge of a metric of `names`."""
-    return Observed(metric, _TOGETHER.get(metric.name, sum), counts=False)
+    return Observed(metric, together(metric), counts=False)
 
 
 @functools.cache

@@ -86,6 +86,8 @@ class Service:
         """It, and further services that `load` adds: reflection lists them; their health is its."""
         self.port = port
         self.handlers = handlers
+        self.calls = calls
+        """The calls in progress."""
         self.info = InfoServicer(self.name, peers, calls)
         """Servicer of InfoService; `load` sets its facts."""
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -132,18 +134,26 @@ Load = Callable[[Service], Awaitable[Close]]
 
 @contextlib.asynccontextmanager
 async def running(
-    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None
+    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None, parts: int = 1
 ) -> AsyncIterator[Service]:
     """The service `name` while the block runs; the block begins when it is loaded.
 
     owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is
     loaded. gate: sees every call before any of its messages is read. The requests of the
-    orchestrator are counted.
+    orchestrator are counted. parts: processes that are this service together, behind one port: each
+    has its part of the connections and of the messages received at once, and another process has
+    the port for probes.
     """
-    options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
+    options = server_options(
+        settings.max_message_bytes,
+        -(-settings.max_connections // parts),
+        settings.max_streams_per_connection,
+        shares_port=parts > 1,
+    )
     counts = CallCounts()
     edge = EdgeInterceptor(counts)
-    first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
+    incoming = max(settings.max_incoming_messages // parts, 1)
+    first_message = FirstMessageInterceptor(incoming, settings.first_message_seconds)
     callers = [AllowedCallers(settings.tls_client_names)] if settings.tls_client_names else []
     gates = [gate] if gate else []
     handlers, checks = Handlers(), health.aio.HealthServicer()
@@ -158,7 +168,7 @@ async def running(
     await service.set_serving(False)
     loop_tasks.watch()
     probes = HealthPort(service.published_health)
-    await probes.start(settings.health_listen)
+    await probes.start(settings.health_listen if parts == 1 else "")
     service.health_port = probes.port
     await server.start()
     log.info("%s listens on port %d, loading", name, service.port)
@@ -191,7 +201,7 @@ async def running(
 
 
 async def serve(
-    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None
+    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None, parts: int = 1
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken if the engine broke while
     serving, StoppedWhileLoading if the signal came before `load` had returned.
@@ -221,7 +231,9 @@ async def serve(
         return close
 
     try:
-        async with running(name, settings, load_unless_stopped, owns_health=owns_health, gate=gate) as service:
+        async with running(
+            name, settings, load_unless_stopped, owns_health=owns_health, gate=gate, parts=parts
+        ) as service:
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -245,27 +257,28 @@ def run(
     *,
     owns_health: bool = False,
     gate: Callable[[Settings], Gate] = lambda _: None,
+    parts: Callable[[Settings], int] = lambda _: 1,
 ) -> int:
     """Serve `name` until SIGTERM; returns the exit status, or ends the process if its GPU is lost.
 
-    settings: dataclass read from the variables that begin with `prefix`. loader, gate: create from
-    them these arguments of `serve`.
+    settings: dataclass read from the variables that begin with `prefix`. loader, gate, parts:
+    create from them these arguments of `serve`.
     """
     try:
         values = environment.load(settings, prefix, os.environ)
         traced_logging.begin(values.log_level)
         if (age := process_age()) is not None:
             log.info("start: interpreter and imports took %.1f s", age)
-        asyncio.run(_serve(name, values, loader(values), owns_health, gate(values)))
+        asyncio.run(_serve(name, values, loader(values), owns_health, gate(values), parts(values)))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     return 0
 
 
-async def _serve(name: str, values: ServerSettings, load: Load, owns_health: bool, gate: Gate) -> None:
+async def _serve(name: str, values: ServerSettings, load: Load, owns_health: bool, gate: Gate, parts: int) -> None:
     try:
-        await serve(name, values, load, owns_health=owns_health, gate=gate)
+        await serve(name, values, load, owns_health=owns_health, gate=gate, parts=parts)
     except StoppedWhileLoading:
         # The thread that loads may need minutes more, and both asyncio and the interpreter would
         # wait for it.

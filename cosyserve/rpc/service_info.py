@@ -72,7 +72,7 @@ WarmUp = Callable[[], Awaitable[object]]
 StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
 """The ServiceInfo of the stages, and the names of those that did not answer."""
 Loads = Callable[[], Load | None]
-Admit = Callable[[], contextlib.AbstractContextManager[object]]
+Admit = Callable[[], contextlib.AbstractAsyncContextManager[object]]
 Admitted = Callable[[], tuple[int, int]]
 """Requests that are admitted at once now, and those running."""
 _LOADING = "this service is still loading; wait until its health is SERVING"
@@ -145,7 +145,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             raise Overloaded("a warm-up is under way", retry_after=_RETRY_SECONDS)
         self._warming, began = True, time.monotonic()
         try:
-            with self._admit():
+            async with self._admit():
                 await self._warm_up()
         finally:
             self._warming = False

@@ -51,13 +51,16 @@ def channel_options(
     return options
 
 
-def server_options(max_message_bytes: int, max_connections: int, max_streams_per_connection: int) -> Options:
+def server_options(
+    max_message_bytes: int, max_connections: int, max_streams_per_connection: int, *, shares_port: bool = False
+) -> Options:
     """Options of a server. The unread bytes of a call are at most a window of 64 KiB until its
-    handler reads them (cosyserve.rpc.first_message_limit).
+    handler reads them (cosyserve.rpc.first_message_limit). shares_port: other processes listen on
+    the same port, over which the kernel spreads the connections.
     """
     return [
         *_message_bytes(max_message_bytes),
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_allowed_incoming_connections", max_connections),
         ("grpc.max_concurrent_streams", max_streams_per_connection),
         # Otherwise the window of every call grows with the bandwidth of its connection.

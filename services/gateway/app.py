@@ -54,7 +54,9 @@ def application(
     @contextlib.asynccontextmanager
     async def connected(app: FastAPI) -> AsyncIterator[None]:
         # Its own environment gives it no key: each call has that of its caller.
-        async with AsyncClient(settings.orchestrator, api_key="", tls=settings.calls) as client:
+        async with AsyncClient(
+            settings.orchestrator, api_key="", tls=settings.calls, connections=settings.orchestrator_connections
+        ) as client:
             app.state.speaker = Speaker(
                 client, VoiceNames(client.voices), settings.reader_seconds, settings.websocket_idle_seconds
             )

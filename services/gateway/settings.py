@@ -17,7 +17,12 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
 
     orchestrator: str
     """Address of the public gRPC service: host:port, dns:///name:port, whose calls are spread over
-    all servers behind the name, or another gRPC target.
+    all servers behind the name, another gRPC target, or several of these, comma separated.
+    """
+    orchestrator_connections: int = 1
+    """Connections to each address of the orchestrator, 1 to 256: one of several processes
+    (COSYSERVE_ORCHESTRATOR_PROCESSES) has the calls of a connection, so four times as many as there
+    are processes reach all of them.
     """
     listen: str = "127.0.0.1:8080"
     """host:port to listen on; port 0 takes a free one."""
@@ -93,6 +98,7 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
             ("keep_alive_seconds", 1.0, 3_600.0),
             ("body_seconds", 0.1, 600.0),
             ("reader_seconds", 0.1, 600.0),
+            ("orchestrator_connections", 1, 256),
             ("max_connections", 1, 65_536),
             ("max_websockets", 1, 65_536),
             ("websocket_idle_seconds", 0.1, 86_400.0),

@@ -5,7 +5,7 @@ the frontend, which answers the voice methods.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,6 @@ import grpc
 
 from cosyserve import errors
 from cosyserve.audio.audibility import FirstAudible
-from cosyserve.metrics import names
-from cosyserve.metrics.instruments import gauge
 from cosyserve.rpc.deadlines import ShortestTime
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.records.call_record import current_record
@@ -25,8 +23,8 @@ from services.orchestrator.access.caller import current_call
 from services.orchestrator.faults.brownout import BrownOut
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.work import request_key
-from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
-from services.orchestrator.load_control.fair_shares import Share
+from services.orchestrator.load_control.admission import PreemptiblePlace, request_deadline
+from services.orchestrator.load_control.entrance import Entrance, Entry, OwnEntrance
 from services.orchestrator.load_control.wait_estimate import (
     ARRIVING_TEXT,
     RECORDING,
@@ -52,24 +50,19 @@ _UNARY_BYTES = 4_000_000
 class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     """The public service."""
 
-    def __init__(self, stages: Stages, settings: OrchestratorSettings, quarantine: Quarantine | None = None) -> None:
+    def __init__(
+        self,
+        stages: Stages,
+        settings: OrchestratorSettings,
+        quarantine: Quarantine | None = None,
+        entrance: Entrance | None = None,
+    ) -> None:
+        """entrance: where calls are let in; None: this process counts them by itself."""
         self._stages, self._quarantine = stages, quarantine or Quarantine()
-        self._makings = Admission(settings.max_voice_makings, "places for new voices", named="voices")
         self._settings = settings
         self._first_sounds = ShortestTime()
         self._brownout = BrownOut(settings.brownout_share, settings.brownout_first_hop_tokens)
-        self.admission = Admission(
-            settings.max_streams,
-            wait_seconds=settings.share_wait_seconds,
-            kept_seconds=settings.share_kept_seconds,
-        )
-        for metric, read in (
-            (names.STREAMS_ACTIVE, lambda admission: admission.active),
-            (names.STREAMS_LIMIT, lambda admission: admission.limit),
-            (names.STREAMS_WAITING, lambda admission: admission.waiting),
-        ):
-            gauge(metric).watch(self.admission, read)
-        gauge(names.QUEUE_AGE).watch(self.admission, lambda admission: admission.longest_wait)
+        self.entrance = entrance or own_entrance(settings)
 
     @contextlib.asynccontextmanager
     async def admitted(
@@ -79,21 +72,17 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         the limits of its key. Arguments as of `Admission.admit`. Raises LimitReached, Overloaded.
         """
         call = current_call()
-        share = Share(call.caller.id, call.caller.weight, call.caller.priority)
-        with call.budget.use(len(text)):
-            async with self.admission.admit_in_turn(share, kind, size, preemptible) as place:
-                call.characters += len(text)
-                yield place
+        async with self.entrance.enter(call, Entry("stream", kind, size, len(text)), preemptible) as place:
+            call.characters += len(text)
+            yield place
 
     def _browned_out(self, utterance: Utterance) -> contextlib.AbstractContextManager[Utterance]:
         """The utterance as it is spoken by a server with so many requests under way."""
-        return self._brownout.applied(utterance, self.admission, streams=is_served_profile(utterance))
+        return self._brownout.applied(utterance, self.entrance.occupancy, streams=is_served_profile(utterance))
 
-    @contextlib.contextmanager
-    def admitted_warm_up(self) -> Iterator[None]:
+    def admitted_warm_up(self) -> contextlib.AbstractAsyncContextManager[ActiveRequest]:
         """The same for a warm-up, which waits for no place."""
-        with current_call().budget.use(), self.admission.admit():
-            yield
+        return self.entrance.enter(current_call(), Entry("warm-up"))
 
     @logged
     async def Synthesize(  # type: ignore[override]  # writes from a coroutine, so that an error of any stage ends the call
@@ -197,20 +186,30 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
         draft = request.draft
         validation.require_size("draft.audio", draft.audio)
-        with current_call().budget.use(), self._makings.admit():
+        async with self.entrance.enter(current_call(), Entry("voice")):
             draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
             draft.request_id = draft.request_id or secrets.token_hex(16)
             return pb.CreateVoiceResponse(voice=await self._stages.voices.create(draft))
 
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, context: Context) -> pb.UpdateVoiceResponse:
-        with current_call().budget.use():
+        async with self.entrance.enter(current_call(), Entry("none")):
             voice = await self._stages.voices.update(request.id, request.metadata, request.update_mask.paths)
         return pb.UpdateVoiceResponse(voice=voice)
 
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
-        with current_call().budget.use():
+        async with self.entrance.enter(current_call(), Entry("none")):
             await self._stages.voices.delete(request.id)
         return pb.DeleteVoiceResponse()
+
+
+def own_entrance(settings: OrchestratorSettings) -> OwnEntrance:
+    """The entrance of a process that counts by itself."""
+    return OwnEntrance(
+        settings.max_streams,
+        settings.max_voice_makings,
+        wait_seconds=settings.share_wait_seconds,
+        kept_seconds=settings.share_kept_seconds,
+    )
 
 
 def _bytes(text: str) -> int:

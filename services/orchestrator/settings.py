@@ -42,6 +42,10 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
     max_incoming_messages: int = 8
     warm_up_from: tuple[str, ...] = ()
     """None: callers of the public service are not trusted, even in private networks."""
+    processes: int = 1
+    """Processes behind the port, 1 to 64, that are one service: limits, keys, health and metrics
+    are those of all of them together. One takes up to a core.
+    """
     max_streams: int = 16
     """Requests at once, at most what the stages accept; more are refused with RESOURCE_EXHAUSTED
     and a retry hint. A request with two recordings of the largest size holds 80 MB.
@@ -123,6 +127,7 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
             raise ValueError(f"ADAPTIVE_LIMIT is {self.adaptive_limit!r}, allowed: {', '.join(ADAPTIVE_LIMITS)}")
         waiting, at_least = ["max_waiting_characters"], "{NAME} is {value}, allowed are at least {least}"
         require_range(self, waiting, at_least, least=_LEAST_WAITING_CHARACTERS)
+        require_range(self, ["processes"], "{NAME} is {value}, allowed are {least} to {most}", least=1, most=64)
         look_up, allowed = ["look_up_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"
         require_range(self, look_up, allowed, least=LEAST_SECONDS, most=_MOST_LOOK_UP_SECONDS)
         idle, between = ["idle_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"

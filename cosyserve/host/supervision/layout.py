@@ -206,7 +206,8 @@ def lay_out(
     devices: of a stage, cpu or cuda:N for each of its replicas, instead of their number and of
     `device`. ports: of a stage, on the loopback; further replicas have the ports that follow the
     last one; free ones by default. sockets: a folder that only this user may enter, for the sockets
-    of services that have TLS on their ports; needed if one has.
+    of services that have TLS on their ports, and of an orchestrator of several processes; needed if
+    there is one.
 
     Other COSYSERVE_* variables of the environment are passed on, overridden by `environ`. Raises
     SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1 to 16,
@@ -242,6 +243,8 @@ def lay_out(
                 own["HEALTH_LISTEN"] = plain = f"127.0.0.1:{_unused([port, *(str(one.port) for one in places)])}"
             else:
                 own["LOCAL_LISTEN"] = plain = f"unix:{sockets}/{service}.{replica}"
+        elif service == ORCHESTRATOR and _processes(everyone) > 1:
+            own["LOCAL_LISTEN"] = plain = f"unix:{sockets}/{service}.{replica}"
         named = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in own.items()}
         return ProcessSpec(service, replica, reached, {**everyone, **named, **(gpu or {})}, plain)
 
@@ -256,6 +259,7 @@ def lay_out(
             own = {NAME: health[stage][replica]} if stage in health else {}
             places.append(place(stage, replica, address, values | own, gpu))
     reached = {stage: [one.probed for one in places if one.service == stage] for stage in STAGES}
+    processes = _processes(everyone)
     orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(reached[stage]) for stage in STAGES})
     places.append(orchestrator)
     if http is not None:
@@ -264,8 +268,16 @@ def lay_out(
         except SettingsError as error:
             raise SettingsError(f"{error}; --http chooses another address, --http off none") from error
         port = port or _unused([str(one.port) for one in places])
-        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): orchestrator.probed}))
+        # Each process has a socket of its own, so that the gateway reaches all of them evenly.
+        targets = [orchestrator.probed, *(f"{orchestrator.probed}.{number}" for number in range(1, processes))]
+        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): ",".join(targets)}))
     return places
+
+
+def _processes(environ: Mapping[str, str]) -> int:
+    """How many the orchestrator has; 1 for what is no number, which it refuses itself."""
+    value = environ.get("COSYSERVE_ORCHESTRATOR_PROCESSES", "1").strip()
+    return int(value) if value.isdecimal() else 1
 
 
 def _unused(taken: Sequence[str]) -> int:

@@ -59,7 +59,7 @@ class LocalDeployment:
         """host:port of the gateway, if there is one."""
         self.plain = next((place.probed for place in places if place.service == ORCHESTRATOR), self.address)
         """Where this user reaches the public service without TLS: its address, or a socket."""
-        self.secured = self.plain != self.address
+        self.secured = any(place.environ.get("COSYSERVE_ORCHESTRATOR_TLS_CERTIFICATE") for place in places)
         """Whether the public ports have TLS."""
         self._places = places
         self._drain_seconds = drain_seconds

@@ -7,7 +7,7 @@ proxies, and survives a new connection.
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cosyserve.tasks import Changes
@@ -35,24 +35,39 @@ class CallCounts:
     def __init__(self) -> None:
         self.changes = Changes()
         """Notified when a call begins or ends."""
-        self.total = 0
-        self._by_caller: Counter[str] = Counter()
+        self._own: Counter[str] = Counter()
+        self._elsewhere: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """Calls in progress, in all processes of the service."""
+        return self._own.total() + self._elsewhere.total()
 
     def others_than(self, caller: str) -> int:
         """Calls in progress of other callers."""
-        return self.total - (self._by_caller[caller] if caller else 0)
+        mine = self._own[caller] + self._elsewhere[caller] if caller else 0
+        return self.total - mine
+
+    def own(self) -> dict[str, int]:
+        """Calls in progress in this process, by caller; those who do not say who they are together,
+        under no name.
+        """
+        return dict(self._own)
+
+    def count_elsewhere(self, calls: Mapping[str, int]) -> None:
+        """Calls in progress, by caller, in the other processes of the same service."""
+        self._elsewhere = Counter(calls)
+        self.changes.notify()
 
     @contextlib.contextmanager
     def counted(self, caller: str) -> Iterator[None]:
         """A call of `caller` is in progress while the block runs."""
-        self.total += 1
-        self._by_caller[caller] += 1
+        self._own[caller] += 1
         self.changes.notify()
         try:
             yield
         finally:
-            self.total -= 1
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
+            self._own[caller] -= 1
+            if not self._own[caller]:
+                del self._own[caller]
             self.changes.notify()

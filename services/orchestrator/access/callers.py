@@ -1,19 +1,16 @@
 """Who a credential belongs to, with what the caller may still use."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Protocol
 
 from cosyserve.errors import Unauthenticated
-from services.orchestrator.access.budget import Budget
+from services.orchestrator.access.budgets import Budgets
 from services.orchestrator.access.caller import Call, Caller
 from services.orchestrator.access.credentials import credential_of
 from services.orchestrator.access.key_ring import KeyRing
 from services.orchestrator.access.limit_parts import LimitParts
 from services.orchestrator.access.token_verifier import TokenVerifier
-
-MOST_BUDGETS = 20_000
 
 
 class Keys(Protocol):
@@ -37,7 +34,7 @@ class Callers:
 
     def __init__(self, keys: Keys | None, verifier: TokenVerifier | None, parts: LimitParts) -> None:
         self._keys, self._verifier, self._parts = keys, verifier, parts
-        self._budgets: OrderedDict[str, Budget] = OrderedDict()
+        self._budgets = Budgets(parts)
 
     async def call_of(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Call:
         """The call that comes with these metadata. Raises Unauthenticated, and Unavailable while a
@@ -46,7 +43,7 @@ class Callers:
         credential = credential_of(metadata)
         await self._parts.refresh()
         caller = await self._caller_of(credential)
-        return Call(caller, self._budget_of(caller))
+        return Call(caller, self._budgets.of(caller))
 
     async def _caller_of(self, credential: str) -> Caller:
         if self._verifier is not None and (self._keys is None or self._verifier.takes(credential)):
@@ -57,21 +54,3 @@ class Callers:
         if record.expired(datetime.now(UTC)):
             raise Unauthenticated(f"the API key {record.id} has expired")
         return Caller.of_key(record)
-
-    def _budget_of(self, caller: Caller) -> Budget:
-        budget = self._budgets.get(caller.id)
-        if budget is None:
-            budget = self._budgets[caller.id] = Budget(caller.id, parts=lambda: self._parts.count)
-            self._forget_unused()
-        self._budgets.move_to_end(caller.id)
-        budget.limits = caller.limits
-        return budget
-
-    def _forget_unused(self) -> None:
-        """A provider may name any number of tenants."""
-        while len(self._budgets) > MOST_BUDGETS:
-            name, oldest = next(iter(self._budgets.items()))
-            if not oldest.unused:
-                self._budgets.move_to_end(name)
-                return
-            del self._budgets[name]

@@ -27,10 +27,12 @@ class Used:
 
 class UsageByKey:
     """Of the 20,000 keys that were used last. Each line has the counts of its key so far, so that
-    the last one of a key is what it has used of this process.
+    the last one of a key is what it has used of this process. process: its number, which each line
+    has where several write to one log; 0: there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: int = 0) -> None:
+        self._process = {"process": process} if process else {}
         self.used: OrderedDict[str, Used] = OrderedDict()
 
     def record(self, call: Call | None, method: str, status: str, milliseconds: float) -> None:
@@ -55,6 +57,7 @@ class UsageByKey:
                 "key": caller.id,
                 "tenant": caller.owner,
                 **line,
+                **self._process,
                 "audio_seconds": round(call.audio_seconds, 3),
                 "characters": call.characters,
                 "since_start": {**asdict(used), "audio_seconds": round(used.audio_seconds, 3)},

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import gauge
-from services.orchestrator.load_control.admission import Admission
+from services.orchestrator.load_control.entrance import Occupancy
 from services.orchestrator.speech.utterance import Utterance
 
 _DEFAULT_FIRST_HOP = 1
@@ -31,11 +31,11 @@ class BrownOut:
         gauge(names.BROWNOUT_ACTIVE).watch(self, lambda one: [({}, one._active)])
 
     @contextlib.contextmanager
-    def applied(self, utterance: Utterance, admission: Admission, *, streams: bool) -> Iterator[Utterance]:
+    def applied(self, utterance: Utterance, places: Occupancy, *, streams: bool) -> Iterator[Utterance]:
         """The utterance as it is spoken while the block runs; it has been admitted. streams:
         whether it is spoken in hops whose cuts are free.
         """
-        if not streams or not self._is_last(admission):
+        if not streams or not self._is_last(places):
             yield utterance
             return
         first_hop = utterance.first_hop_tokens
@@ -52,5 +52,5 @@ class BrownOut:
         finally:
             self._active -= 1
 
-    def _is_last(self, admission: Admission) -> bool:
-        return admission.active > admission.limit - int(self._share * admission.limit)
+    def _is_last(self, places: Occupancy) -> bool:
+        return places.active > places.limit - int(self._share * places.limit)

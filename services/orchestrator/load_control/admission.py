@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from enum import Enum
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
 from cosyserve.rpc.deadlines import deadline
@@ -15,6 +16,16 @@ from services.orchestrator.load_control.wait_estimate import ANYTHING, ActiveReq
 from services.orchestrator.load_control.waiting_requests import WaitingRequests
 
 _RETRY_SECONDS = 1.0
+
+
+class Use(Enum):
+    """What the place of a stream is used for: text that can be spoken came, the sending of audio
+    began, or it ended.
+    """
+
+    TEXT = "text"
+    SENDING = "sending"
+    SENT = "sent"
 
 
 class PreemptiblePlace:
@@ -32,6 +43,8 @@ class PreemptiblePlace:
         self._sending = 0
         self.reclaimed = asyncio.Event()
         """Set when another request takes the place; `until_reclaimed` then raises."""
+        self.follow: Callable[[Use], None] = lambda use: None
+        """Called with each change of its use, where another process counts it."""
 
     @property
     def idle(self) -> bool:
@@ -40,21 +53,25 @@ class PreemptiblePlace:
 
     def used(self) -> None:
         """Text that can be spoken came, or audio was sent."""
-        self._written = True
-        self.since = self._now()
+        self.take(Use.TEXT)
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
         """The place is in use while the block runs and for `idle_seconds` after it: audio is being
         sent, however slowly the caller reads it.
         """
-        self._sending += 1
-        self.used()
+        self.take(Use.SENDING)
         try:
             yield
         finally:
-            self._sending -= 1
-            self.used()
+            self.take(Use.SENT)
+
+    def take(self, use: Use) -> None:
+        """The place is used so from now on."""
+        self._sending += {Use.SENDING: 1, Use.SENT: -1}.get(use, 0)
+        self._written = True
+        self.since = self._now()
+        self.follow(use)
 
     async def until_reclaimed(self) -> None:
         """Raises Overloaded when the place is taken back; does not return before."""
@@ -96,6 +113,7 @@ class Admission:
         self._queue = WaitingRequests(self._shares)
         self._wait_seconds = wait_seconds
         self.changed = changed
+        self.limit_changed: Callable[[], None] = lambda: None
         self._now = now
         self._departures = WaitEstimator()
         self._preemptible: dict[PreemptiblePlace, Holder] = {}
@@ -109,6 +127,7 @@ class Admission:
     def limit(self, limit: int) -> None:
         self._shares.limit = limit
         self._queue.serve()
+        self.limit_changed()
 
     @property
     def active(self) -> int:

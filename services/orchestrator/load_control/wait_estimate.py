@@ -40,6 +40,8 @@ RECORDING = RequestKind(1e-5)
 """Size in bytes of the file."""
 ANYTHING = RequestKind(1.0)
 """Size in calls."""
+KINDS = {"text": TEXT, "arriving text": ARRIVING_TEXT, "recording": RECORDING, "anything": ANYTHING}
+"""By name."""
 
 
 @dataclass(eq=False)

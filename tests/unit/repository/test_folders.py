@@ -40,6 +40,7 @@ LAYERS = {
         {EDGE},
         {"riva", "cosyvoice"},
         {"foreign"},
+        {"processes"},
         {"stages"},
         {"faults"},
         {"load_control"},

@@ -90,6 +90,10 @@ class PhonemeTokenizer:
         symbols, lexicon, letters = (directory.file(name) for name in FILES)
         self._ids = read_symbols(symbols)
         self._pronouncer = Pronouncer(read_lexicon(lexicon), read_letters(letters))
+        self._latest: tuple[str, PhonemeString] | None = None
+        """The text that was read last, which is asked for several times in a row: for its length,
+        its ids and its words. One value, so that threads see a text with its own phonemes.
+        """
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -135,6 +139,10 @@ class PhonemeTokenizer:
         return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
 
     def _joined(self, text: str) -> PhonemeString:
+        if (latest := self._latest) is not None and latest[0] == text:
+            return latest[1]
         words = end_sentence(read_words(text))
         sounds = self._pronouncer.pronounce(words)
-        return join_pronunciations(set_apart(words, sounds), sounds, first=True)
+        joined = join_pronunciations(set_apart(words, sounds), sounds, first=True)
+        self._latest = text, joined
+        return joined

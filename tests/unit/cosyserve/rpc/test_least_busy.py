@@ -85,4 +85,4 @@ def test_calls_are_counted_for_each_caller_and_forgotten() -> None:
     with counts.counted(one), counts.counted(one), counts.counted(other), counts.counted(""):
         assert (counts.total, counts.others_than(one), counts.others_than(other)) == (4, 2, 3)
         assert (counts.others_than(""), counts.others_than("cosyserve-caller/new")) == (4, 4)
-    assert (counts.total, dict(counts._by_caller)) == (0, {})
+    assert (counts.total, counts.own()) == (0, {})

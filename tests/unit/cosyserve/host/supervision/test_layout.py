@@ -3,6 +3,7 @@ starts.
 """
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cosyserve.commands.terminal.service_lists import devices, ports
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import layout as module
 from cosyserve.host.supervision.layout import ProcessSpec, _bind_error, free_ports, lay_out
+from services.orchestrator.processes.parent import local_socket
 from tests.stacks.up_process import DEMO
 
 LISTEN = "127.0.0.1:0"
@@ -157,3 +159,15 @@ def test_each_replica_has_its_own_address_of_health_and_metrics() -> None:
 def test_no_two_processes_serve_health_on_one_port(how: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         laid({"llm": 2}, **how)
+
+
+def test_each_process_of_the_orchestrator_has_a_socket_that_the_gateway_calls(tmp_path: Path) -> None:
+    several = {"COSYSERVE_ORCHESTRATOR_PROCESSES": "3"}
+    *_, orchestrator, gateway = laid(environ=several, http="127.0.0.1:0", sockets=tmp_path)
+    first = f"unix:{tmp_path}/orchestrator.0"
+    assert orchestrator.environ["COSYSERVE_ORCHESTRATOR_LOCAL_LISTEN"] == orchestrator.probed == first
+    assert gateway.environ["COSYSERVE_GATEWAY_ORCHESTRATOR"].split(",") == [
+        local_socket(first, number) for number in range(3)
+    ]
+    *_, orchestrator, gateway = laid(http="127.0.0.1:0", sockets=tmp_path)
+    assert gateway.environ["COSYSERVE_GATEWAY_ORCHESTRATOR"] == orchestrator.address

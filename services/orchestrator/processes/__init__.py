@@ -1,0 +1,1 @@
+"""The orchestrator as several processes behind one port, which count as one service."""
