@@ -15,6 +15,7 @@ from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.adapters import serve_adapters
+from services.orchestrator.aligning.workers import PACKAGE, AlignerWorkers
 from services.orchestrator.faults.hedging import Hedging
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.retry_budget import RetryBudget
@@ -84,6 +85,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
         LlmStage(llm, policy(llm), settings.guards),
         Token2WavStage(token2wav, policy(token2wav), settings.guards),
+        AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
     )
     servicer = SynthesisServicer(stages, settings, quarantine)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
@@ -91,7 +93,10 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     asked = StageInfo(replica_sets)
     service.info.describe(
-        ServiceFacts(limits=limits_of(settings, *_LIMITS), libraries=libraries()),
+        ServiceFacts(
+            limits=limits_of(settings, *_LIMITS) | {"word_aligners": float(stages.aligners.count)},
+            libraries=libraries(PACKAGE),
+        ),
         asked.warm_up,
         asked.ask,
         admit=servicer.admitted_warm_up,
@@ -115,6 +120,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     async def close() -> None:
         await cancel_all(tasks)
+        await stages.aligners.close()
         for replicas in replica_sets:
             await replicas.close()
 

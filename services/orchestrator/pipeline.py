@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
+from services.orchestrator.aligning.workers import AlignerWorkers
 from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_of
 from services.orchestrator.retries import RetryState, Speaker
 from services.orchestrator.speech.arriving_text import TextReplayBuffer
@@ -80,12 +81,15 @@ class RequestMetrics:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages that the pipeline calls."""
+    """The stages that the pipeline calls, and what finds words in the sound of a model that has no
+    times for them.
+    """
 
     frontend: FrontendStage
     voices: VoiceStage
     llm: LlmStage
     token2wav: Token2WavStage
+    aligners: AlignerWorkers = field(default_factory=AlignerWorkers)
 
 
 async def speak(
@@ -97,7 +101,8 @@ async def speak(
     text: TextReplayBuffer | None = None,
 ) -> None:
     """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat,
-    and fill `metrics`.
+    and fill `metrics`. Words of the last sentences may still be awaited in
+    `metrics.retry_state.late_words`.
 
     text: replaces `utterance.text` if the text arrives over time. longest_seconds: raise
     InvalidRequest as soon as the utterance is known to be longer.
@@ -189,7 +194,15 @@ async def _speak(
     before = 0
     async with contextlib.aclosing(SentencesAhead(written)) as sentences:
         upcoming, known = await sentences.first(), await conditioning
-        speaker = Speaker(utterance, known, (stages.llm, stages.token2wav), sound, metrics.engines, metrics.retry_state)
+        speaker = Speaker(
+            utterance,
+            known,
+            (stages.llm, stages.token2wav),
+            sound,
+            metrics.engines,
+            metrics.retry_state,
+            stages.aligners,
+        )
         while (stream := upcoming.stream) is not None:
             pause = _pause_before(stream.sentence, utterance, before)
             metrics.retry_state.samples += spec.SAMPLE_RATE * pause // 1000
