@@ -9,6 +9,7 @@ Source: https://pocketsphinx.readthedocs.io.
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from pocketsphinx import Decoder
 
 from cosyserve.spec import SAMPLE_RATE
@@ -28,6 +29,10 @@ LEAST_FIT = -3.0
 on average over the frames of words. Right words have about -1, those of another sentence at most
 -4 where the decoder finds any path (`tools.quality.aligned_words`).
 """
+LEAST_SHARE = 0.8
+"""Of the energy of the sound, in the frames of words: 0.99 for the words that were said. Sound that
+belongs to no word is a sign that more was said, or no speech at all.
+"""
 _SCORE_SCALE = 1024
 """Scores are kept in units of 2^-10 of a logarithm."""
 MOST_GUESSED = 1 / 3
@@ -46,9 +51,10 @@ class AcousticModel:
     """
 
     def __init__(self) -> None:
-        self._read()
+        self.reset()
 
-    def _read(self) -> None:
+    def reset(self) -> None:
+        """Read model and dictionary anew, as after an error of the library."""
         # Its log would have the words. The words are given, so that they need no weight of a
         # language model, and a pause between two of them is likely.
         self._decoder = Decoder(
@@ -68,6 +74,8 @@ class AcousticModel:
         24 kHz. Raises Untimed when the words are not English or do not fit the sound.
         """
         entries = [self._entry(spoken) for spoken in self._pronounced(words)]
+        if len(pcm) < 2 * SAMPLE_RATE * _WINDOW_SECONDS:
+            raise Untimed(Reason.NOT_ALIGNED)
         # Estimates of noise and level would otherwise carry over from the sentence before.
         self._decoder.reinit_feat()
         self._decoder.set_align_text(" ".join(entries))
@@ -82,7 +90,10 @@ class AcousticModel:
         frames = sum(segment.end_frame - segment.start_frame + 1 for segment in found)
         if _SCORE_SCALE * sum(_logarithm(segment.ascore) for segment in found) < LEAST_FIT * frames:
             raise Untimed(Reason.NOT_ALIGNED)
-        return [(_seconds(segment.start_frame), _seconds(segment.end_frame + 1)) for segment in found]
+        spans = [(_seconds(segment.start_frame), _seconds(segment.end_frame + 1)) for segment in found]
+        if _share(spans, pcm) < LEAST_SHARE:
+            raise Untimed(Reason.NOT_ALIGNED)
+        return spans
 
     def _pronounced(self, words: Sequence[str]) -> list[Spoken]:
         spoken = [pronounce(word, self._decoder.lookup_word) for word in words]
@@ -104,11 +115,19 @@ class AcousticModel:
     def tidy(self) -> None:
         """Between two sentences: read the dictionary anew when too much was added to it."""
         if len(self._added) > _MOST_ADDED:
-            self._read()
+            self.reset()
 
 
 def _seconds(frame: int) -> float:
     return round(frame * FRAME_SECONDS + MIDDLE_SECONDS, 3)
+
+
+def _share(spans: Sequence[Span], pcm: bytes) -> float:
+    """Of the energy of the sound, what lies in the spans; 0 for silence."""
+    energy = np.concatenate(([0.0], np.cumsum(np.frombuffer(pcm, "<i2").astype(np.float64) ** 2)))
+    borders = np.minimum(np.rint(np.asarray(spans) * SAMPLE_RATE).astype(int), len(energy) - 1)
+    inside = energy[borders[:, 1]] - energy[borders[:, 0]]
+    return float(inside.sum() / energy[-1]) if energy[-1] else 0.0
 
 
 def _logarithm(score: float) -> float:

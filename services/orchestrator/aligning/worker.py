@@ -38,7 +38,8 @@ def _answer(model: AcousticModel, words: list[str], pcm: bytes) -> dict[str, obj
         return {"spans": model.align(words, pcm)}
     except Untimed as untimed:
         return {"reason": untimed.reason.value}
-    except RuntimeError:  # of the library; its text may have the words
+    except Exception:  # of the library, of any kind; its text may have the words
+        model.reset()
         return {"reason": Reason.NOT_ALIGNED.value}
 
 
