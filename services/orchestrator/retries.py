@@ -87,19 +87,17 @@ class Speaker:
         self,
         utterance: Utterance,
         conditioning: Conditioning,
-        stages: tuple[LlmStage, Token2WavStage],
+        stages: tuple[LlmStage, Token2WavStage, AlignerWorkers],
         sound: SilenceTrimmer,
         engines: Engines,
         state: RetryState,
-        aligners: AlignerWorkers,
     ) -> None:
         self._utterance = utterance
         self._conditioning = conditioning
-        self._llm, self._token2wav = stages
+        self._llm, self._token2wav, self._aligners = stages
         self._sound = sound
         self._engines = engines
         self._state = state
-        self._aligners = aligners
         self._listener = Listener(state.playback.utterance, lambda: state.playback.left)
         self._timed: TokenStream | None = None
         """The attempt whose words have their times."""

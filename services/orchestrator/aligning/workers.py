@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 from services.orchestrator.aligning.untimed import Reason, Untimed
 
@@ -22,7 +23,7 @@ _ANSWER_SECONDS = 60.0
 the sound, at the lowest priority.
 """
 _MOST_FAILURES = 3
-_Answer = dict[str, list[list[float]] | str]
+_Answer = dict[str, Any]
 
 
 class AlignerWorkers:
@@ -57,17 +58,16 @@ class AlignerWorkers:
             raise Untimed(Reason.NO_ALIGNER)
         async with self._turns:
             # One that has waited may have been ended from outside: then a fresh one does its work.
-            answer = await self._ask(words, pcm) if self._idle else None
-            answer = answer or await self._ask(words, pcm)
+            answer = await self._ask(self._idle.pop(), words, pcm) if self._idle else None
+            answer = answer or await self._ask(_Worker(), words, pcm)
         if answer is None:
             raise Untimed(Reason.NOT_ALIGNED)
         if "spans" not in answer:
             raise Untimed(Reason(answer["reason"]))
         return [(float(start), float(end)) for start, end in answer["spans"]]
 
-    async def _ask(self, words: Sequence[str], pcm: bytes) -> _Answer | None:
-        """The answer of an idle process, or of a new one; None if it was lost."""
-        worker = self._idle.pop() if self._idle else _Worker()
+    async def _ask(self, worker: "_Worker", words: Sequence[str], pcm: bytes) -> _Answer | None:
+        """The answer of `worker`, which is idle afterwards; None if it was lost."""
         self._running.add(worker)
         kept = False
         try:

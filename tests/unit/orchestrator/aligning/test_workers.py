@@ -87,7 +87,7 @@ def test_a_request_that_breaks_off_ends_the_process() -> None:
     assert answers.getvalue() == b'{}\n{"reason": "language"}\n'
 
 
-def test_the_dictionary_is_read_anew_when_much_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dictionary_is_read_again_when_much_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.orchestrator.aligning.acoustic._MOST_ADDED", 1)
     model = AcousticModel()
     decoders = []
