@@ -40,7 +40,7 @@ MOST_GUESSED = 1 / 3
 taken for another language.
 """
 _MOST_ADDED = 4096
-"""Pronunciations added to the dictionary before it is read anew: none can be taken out."""
+"""Pronunciations added to the dictionary before it is read again: none can be taken out."""
 Span = tuple[float, float]
 """Start and end of a word, in seconds from the first sample."""
 
@@ -54,7 +54,7 @@ class AcousticModel:
         self.reset()
 
     def reset(self) -> None:
-        """Read model and dictionary anew, as after an error of the library."""
+        """Read model and dictionary again, as after an error of the library."""
         # Its log would have the words. The words are given, so that they need no weight of a
         # language model, and a pause between two of them is likely.
         self._decoder = Decoder(
@@ -113,7 +113,7 @@ class AcousticModel:
         return name
 
     def tidy(self) -> None:
-        """Between two sentences: read the dictionary anew when too much was added to it."""
+        """Between two sentences: read the dictionary again when too much was added to it."""
         if len(self._added) > _MOST_ADDED:
             self.reset()
 

@@ -43,6 +43,7 @@ LAYERS = {
         {"stages"},
         {"faults"},
         {"load_control"},
+        {"aligning"},
         {"access"},
         {"speech"},
     ],
