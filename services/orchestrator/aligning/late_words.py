@@ -33,7 +33,7 @@ class LateWords:
 
     def __init__(self) -> None:
         self.words: list[WordTime] = []
-        """Those whose times are known and that nobody has taken yet."""
+        """Those whose times are known and that have not been taken yet."""
         self.untimed = UntimedSentences()
         self._aligners = AlignerWorkers()
         self._waiting: deque[_Spoken] = deque()
