@@ -69,7 +69,7 @@ ENTRYPOINT ["python", "-m", "services.token2wav"]
 
 FROM slim AS orchestrator
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[orchestrator,jwt]" \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[orchestrator,jwt,words]" \
     && pip check
 USER 10001
 EXPOSE 50051

@@ -73,6 +73,20 @@ class TextWarning:
 
 
 @dataclass(frozen=True)
+class MissingWordTimes:
+    """Sentences whose words have no times, for one reason."""
+
+    reason: str
+    """For programs: "no_aligner", "language", "not_aligned", "busy" (MissingWordTimes.Reason of
+    synthesis.proto).
+    """
+    sentences: int
+    """How many they are."""
+    first_sentence: int
+    """Number of the first of them."""
+
+
+@dataclass(frozen=True)
 class Header:
     """The values in use, defaults filled in."""
 
@@ -118,6 +132,8 @@ class Summary:
     euler_steps: int = 10
     browned_out: bool = False
     """Whether the server was near its limit when the request began."""
+    missing_word_times: tuple[MissingWordTimes, ...] = ()
+    """Sentences whose words have no times, by reason."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +214,7 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
         warnings=tuple(read_warning(warning) for warning in message.warnings),
         euler_steps=message.euler_steps or EULER_STEPS,
         browned_out=message.browned_out,
+        missing_word_times=tuple(read_missing(missing) for missing in message.missing_word_times),
     )
 
 
@@ -206,6 +223,13 @@ def read_warning(message: warning_pb2.TextWarning) -> TextWarning:
     kinds = warning_pb2.TextWarning.Kind
     kind = kinds.Name(message.kind) if message.kind in kinds.values() else str(message.kind)
     return TextWarning(kind.removeprefix("KIND_").lower(), message.message, tuple(message.left_out), message.sentence)
+
+
+def read_missing(message: synthesis_pb2.MissingWordTimes) -> MissingWordTimes:
+    """Its message as plain values; a reason that this client does not know is its number."""
+    reasons = synthesis_pb2.MissingWordTimes.Reason
+    reason = reasons.Name(message.reason) if message.reason in reasons.values() else str(message.reason)
+    return MissingWordTimes(reason.removeprefix("REASON_").lower(), message.sentences, message.first_sentence)
 
 
 def read_voice_line(message: voice_pb2.VoiceSummary) -> VoiceLine:

@@ -72,6 +72,10 @@ SUPPORTED_LIBRARIES = (
         "voices of recordings, backend onnxruntime",
         "onnxruntime==1.31.1",
     ),
+    Library(
+        "pocketsphinx", ("pocketsphinx",), (5, 1, 1), (6,), "5.1.1", "choice", "word times of published models",
+        "pocketsphinx==5.1.1",
+    ),
     Library("grpcio", ("grpcio",), (1, 71, 2), None, "1.71 and 1.85", "always", "every service", "grpcio==1.85.1"),
     Library("protobuf", ("protobuf",), (5, 29), None, "5.29 and 7.36", "always", "every service", "protobuf==7.36.2"),
 )  # fmt: skip

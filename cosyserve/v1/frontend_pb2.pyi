@@ -371,7 +371,9 @@ class Sentence(google.protobuf.message.Message):
 
     @property
     def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SpokenWord]:
-        """Its words with their text ids, in order. Empty when the tokenizer cannot separate them."""
+        """Its words with their text ids, in order; empty for a sentence that has none. Text without an
+        English reading, up to the next blank, counts as one word.
+        """
 
     def __init__(
         self,
@@ -400,11 +402,15 @@ class SpokenWord(google.protobuf.message.Message):
     FIRST_ID_FIELD_NUMBER: builtins.int
     IDS_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The word after normalisation, without punctuation: "forty" and "two" for "42"."""
+    """The word after normalisation, without punctuation: "forty" and "two" for "42". Phonemes that the
+    text gives are between slashes.
+    """
     first_id: builtins.int
     """Position of its first text id among those of the sentence, from 0."""
     ids: builtins.int
-    """Number of its text ids, at least 1."""
+    """Number of its text ids, at least 1. Words that are written as one, such as both of "well-known",
+    may have the same ids.
+    """
     def __init__(
         self,
         *,

@@ -544,8 +544,9 @@ class SynthesizeResponse(google.protobuf.message.Message):
     @property
     def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
         """Words whose times became known since the previous message, in the order in which they are
-        spoken. The words of a sentence arrive together, at the latest with the first message after its
-        audio. Empty for models without an alignment table, whose times would not be reliable.
+        spoken. The words of a sentence arrive together: of a model with an alignment table at the
+        latest with the first message after its audio, else as soon as its audio has been aligned, at
+        the latest with the last message. SynthesisSummary.missing_word_times says which are missing.
         """
 
     @property
@@ -584,8 +585,8 @@ class WordTime(google.protobuf.message.Message):
     text: builtins.str
     """The word as it is spoken: after normalisation, without punctuation."""
     start_seconds: builtins.float
-    """Its start, in seconds from the start of the whole utterance, in steps of a speech token: 40 ms
-    at speed 1.0. The delay with which the decoder of MP3 and AAC begins is not part of it.
+    """Its start, in seconds from the start of the whole utterance, in steps of a speech token (40 ms
+    at speed 1.0) or, where it was found in the audio, of 10 ms. The delay with which the decoder of MP3 and AAC begins is not part of it.
     """
     end_seconds: builtins.float
     """Its end, in the same unit; a pause after the word is not part of it."""
@@ -887,6 +888,7 @@ class SynthesisSummary(google.protobuf.message.Message):
     WARNINGS_FIELD_NUMBER: builtins.int
     EULER_STEPS_FIELD_NUMBER: builtins.int
     BROWNED_OUT_FIELD_NUMBER: builtins.int
+    MISSING_WORD_TIMES_FIELD_NUMBER: builtins.int
     audio_seconds: builtins.float
     """Length of the whole utterance in seconds, audio before start_sample included."""
     first_sound_milliseconds: builtins.float
@@ -933,6 +935,12 @@ class SynthesisSummary(google.protobuf.message.Message):
     def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
         """All warnings of the response again, in order."""
 
+    @property
+    def missing_word_times(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___MissingWordTimes]:
+        """Sentences whose words have no times, by reason. Empty if all words have theirs, and from servers
+        that do not tell.
+        """
+
     def __init__(
         self,
         *,
@@ -951,11 +959,69 @@ class SynthesisSummary(google.protobuf.message.Message):
         warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
         euler_steps: builtins.int = ...,
         browned_out: builtins.bool = ...,
+        missing_word_times: collections.abc.Iterable[global___MissingWordTimes] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["first_sound", b"first_sound", "total", b"total"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "browned_out", b"browned_out", "cancelled", b"cancelled", "euler_steps", b"euler_steps", "first_audible_milliseconds", b"first_audible_milliseconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "removed_end_milliseconds", b"removed_end_milliseconds", "removed_start_milliseconds", b"removed_start_milliseconds", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "browned_out", b"browned_out", "cancelled", b"cancelled", "euler_steps", b"euler_steps", "first_audible_milliseconds", b"first_audible_milliseconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "missing_word_times", b"missing_word_times", "real_time_factor", b"real_time_factor", "removed_end_milliseconds", b"removed_end_milliseconds", "removed_start_milliseconds", b"removed_start_milliseconds", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total", "warnings", b"warnings"]) -> None: ...
 
 global___SynthesisSummary = SynthesisSummary
+
+@typing.final
+class MissingWordTimes(google.protobuf.message.Message):
+    """Sentences whose words have no times, for one reason."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    class _Reason:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _ReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[MissingWordTimes._Reason.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        REASON_UNSPECIFIED: MissingWordTimes._Reason.ValueType  # 0
+        """Never sent."""
+        REASON_NO_ALIGNER: MissingWordTimes._Reason.ValueType  # 1
+        """The model has no alignment table, and the server does not align words with the audio."""
+        REASON_LANGUAGE: MissingWordTimes._Reason.ValueType  # 2
+        """The sentence is not English, or has words that are not."""
+        REASON_NOT_ALIGNED: MissingWordTimes._Reason.ValueType  # 3
+        """The sentence does not fit its words well enough to say when each is spoken."""
+        REASON_BUSY: MissingWordTimes._Reason.ValueType  # 4
+        """The server was too busy to find them before the end of the response."""
+
+    class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
+        """Why a sentence has none."""
+
+    REASON_UNSPECIFIED: MissingWordTimes.Reason.ValueType  # 0
+    """Never sent."""
+    REASON_NO_ALIGNER: MissingWordTimes.Reason.ValueType  # 1
+    """The model has no alignment table, and the server does not align words with the audio."""
+    REASON_LANGUAGE: MissingWordTimes.Reason.ValueType  # 2
+    """The sentence is not English, or has words that are not."""
+    REASON_NOT_ALIGNED: MissingWordTimes.Reason.ValueType  # 3
+    """The sentence does not fit its words well enough to say when each is spoken."""
+    REASON_BUSY: MissingWordTimes.Reason.ValueType  # 4
+    """The server was too busy to find them before the end of the response."""
+
+    REASON_FIELD_NUMBER: builtins.int
+    SENTENCES_FIELD_NUMBER: builtins.int
+    FIRST_SENTENCE_FIELD_NUMBER: builtins.int
+    reason: global___MissingWordTimes.Reason.ValueType
+    """The reason."""
+    sentences: builtins.int
+    """How many sentences it applies to, at least 1."""
+    first_sentence: builtins.int
+    """Number of the first of them, from 0."""
+    def __init__(
+        self,
+        *,
+        reason: global___MissingWordTimes.Reason.ValueType = ...,
+        sentences: builtins.int = ...,
+        first_sentence: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first_sentence", b"first_sentence", "reason", b"reason", "sentences", b"sentences"]) -> None: ...
+
+global___MissingWordTimes = MissingWordTimes
 
 @typing.final
 class StageMilliseconds(google.protobuf.message.Message):

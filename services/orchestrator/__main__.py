@@ -19,6 +19,7 @@ from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.access.gate import AccessGate
 from services.orchestrator.access.usage import UsageByKey
 from services.orchestrator.adapters import serve_adapters
+from services.orchestrator.aligning.workers import PACKAGE, AlignerWorkers
 from services.orchestrator.faults.hedging import Hedging
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.retry_budget import RetryBudget
@@ -81,6 +82,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
         LlmStage(llm, policy(llm), settings.guards),
         Token2WavStage(token2wav, policy(token2wav), settings.guards),
+        AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
     )
     own = None if member is not None else own_entrance(settings)
     servicer = SynthesisServicer(stages, settings, quarantine, own if member is None else member.entrance)
@@ -89,7 +91,10 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     asked = StageInfo(replica_sets)
     service.info.describe(
-        ServiceFacts(limits=limits_of(settings, *_LIMITS), libraries=libraries()),
+        ServiceFacts(
+            limits=limits_of(settings, *_LIMITS) | {"word_aligners": float(stages.aligners.count)},
+            libraries=libraries(PACKAGE),
+        ),
         asked.warm_up,
         asked.ask,
         admit=servicer.admitted_warm_up,
@@ -118,6 +123,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         await cancel_all(tasks)
         if member is not None:
             await member.close()
+        await stages.aligners.close()
         for replicas in replica_sets:
             await replicas.close()
 

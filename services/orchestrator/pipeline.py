@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
+from services.orchestrator.aligning.workers import AlignerWorkers
 from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_of
 from services.orchestrator.retries import RetryState, Speaker
 from services.orchestrator.speech.arriving_text import TextReplayBuffer
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.heard import Heard
-from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
+from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, pause_before
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
 from services.orchestrator.stages.engines import Engines
@@ -80,12 +81,13 @@ class RequestMetrics:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages that the pipeline calls."""
+    """The stages that the pipeline calls, and what aligns words with their sound."""
 
     frontend: FrontendStage
     voices: VoiceStage
     llm: LlmStage
     token2wav: Token2WavStage
+    aligners: AlignerWorkers = field(default_factory=AlignerWorkers)
 
 
 async def speak(
@@ -97,7 +99,8 @@ async def speak(
     text: TextReplayBuffer | None = None,
 ) -> None:
     """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat,
-    and fill `metrics`.
+    and fill `metrics`. Words of the last sentences may still be awaited in
+    `metrics.retry_state.late_words`.
 
     text: replaces `utterance.text` if the text arrives over time. longest_seconds: raise
     InvalidRequest as soon as the utterance is known to be longer.
@@ -160,7 +163,7 @@ async def _write(
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
             metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
-        seconds += _pause_before(sentence, utterance, before) / 1000
+        seconds += pause_before(sentence, utterance, before) / 1000
         # The second attempt if the caller has already heard its beginning.
         stream = retries.stream_of(utterance, sentence, int(sentence.index in utterance.retried_sentences))
         stream.on_tokens = metrics.heard.written
@@ -189,9 +192,10 @@ async def _speak(
     before = 0
     async with contextlib.aclosing(SentencesAhead(written)) as sentences:
         upcoming, known = await sentences.first(), await conditioning
-        speaker = Speaker(utterance, known, (stages.llm, stages.token2wav), sound, metrics.engines, metrics.retry_state)
+        parts = (stages.llm, stages.token2wav, stages.aligners)
+        speaker = Speaker(utterance, known, parts, sound, metrics.engines, metrics.retry_state)
         while (stream := upcoming.stream) is not None:
-            pause = _pause_before(stream.sentence, utterance, before)
+            pause = pause_before(stream.sentence, utterance, before)
             metrics.retry_state.samples += spec.SAMPLE_RATE * pause // 1000
             await sound.pause(pause, closing=stream.sentence.silent)
             if stream.sentence.silent:
@@ -260,16 +264,6 @@ def _early(
         )
 
     return until_played, decode if is_served_profile(utterance) else None
-
-
-def _pause_before(sentence: Sentence, utterance: Utterance, tokens_before: int) -> int:
-    """Milliseconds of silence before a sentence. A pause that the text asks for replaces the pause
-    between sentences. tokens_before: speech tokens of the sentence before it.
-    """
-    if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent or sentence.continues:
-        return sentence.pause_before_milliseconds
-    asked = utterance.sentence_pause_milliseconds
-    return default_pause(tokens_before) if asked is None else asked
 
 
 def _settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> None:

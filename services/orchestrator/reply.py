@@ -67,6 +67,12 @@ class Reply:
         """Send what `speak` plays, to its end. Raises what it raises, OutOfRange if the caller
         resumes after the end of the audio, and CallerStalled.
         """
+        try:
+            await self._stream(speak)
+        finally:
+            self._metrics.retry_state.late_words.cancel()
+
+    async def _stream(self, speak: Callable[[Play, RequestMetrics], Awaitable[None]]) -> None:
         await speak(self._play, self._metrics)
         rest = await self._out.finish()
         if self._out.position < self._utterance.start_sample:
@@ -74,6 +80,12 @@ class Reply:
                 f"start_sample is {self._utterance.start_sample}, the utterance has {self._out.position} samples at "
                 "the requested rate"
             )
+        if self._metrics.retry_state.late_words.pending:
+            # No sound waits for words.
+            if rest.audio:
+                await self._write(rest, None)
+                rest = Piece(b"", b"")
+            await self._metrics.retry_state.late_words.complete()
         await self._write(rest, self._out.position / self._utterance.sample_rate)
 
     async def break_off(self) -> None:
@@ -151,7 +163,9 @@ def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     """
     if not metrics.trimming.settled:
         return []
-    words, metrics.retry_state.words = metrics.retry_state.words, []
+    state = metrics.retry_state
+    words = state.words + state.late_words.words
+    state.words, state.late_words.words = [], []
     return [
         synthesis_pb2.WordTime(
             text=word.text,
@@ -212,6 +226,14 @@ def summary_of(
         warnings=metrics.warnings,
         euler_steps=metrics.engines.euler_steps,
         browned_out=browned_out,
+        missing_word_times=[
+            synthesis_pb2.MissingWordTimes(
+                reason=synthesis_pb2.MissingWordTimes.Reason.Value(f"REASON_{reason.name}"),
+                sentences=count,
+                first_sentence=first,
+            )
+            for reason, (first, count) in metrics.retry_state.late_words.untimed.by_reason.items()
+        ],
     )
 
 

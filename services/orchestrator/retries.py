@@ -15,6 +15,9 @@ from cosyserve import spec
 from cosyserve.errors import CosyserveError, SpeechFault
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
+from services.orchestrator.aligning.late_words import LateWords
+from services.orchestrator.aligning.untimed import Reason
+from services.orchestrator.aligning.workers import AlignerWorkers
 from services.orchestrator.decode_ahead import PlaybackClock, SoundAhead
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.heard import Heard
@@ -41,7 +44,9 @@ class RetryState:
     retried: list[int] = field(default_factory=list)
     """Numbers of the sentences that use the second seed, in order."""
     words: list[WordTime] = field(default_factory=list)
-    """Words whose times are known."""
+    """Words whose times are known with the tokens of their sentence."""
+    late_words: LateWords = field(default_factory=LateWords)
+    """Those whose times are found in the sound."""
     heard: Heard = field(default_factory=Heard)
     """What the listener hears and when."""
     playback: PlaybackClock = field(default_factory=PlaybackClock)
@@ -82,14 +87,14 @@ class Speaker:
         self,
         utterance: Utterance,
         conditioning: Conditioning,
-        stages: tuple[LlmStage, Token2WavStage],
+        stages: tuple[LlmStage, Token2WavStage, AlignerWorkers],
         sound: SilenceTrimmer,
         engines: Engines,
         state: RetryState,
     ) -> None:
         self._utterance = utterance
         self._conditioning = conditioning
-        self._llm, self._token2wav = stages
+        self._llm, self._token2wav, self._aligners = stages
         self._sound = sound
         self._engines = engines
         self._state = state
@@ -134,17 +139,24 @@ class Speaker:
     async def _attempt(self, stream: TokenStream, ahead: SoundAhead | None = None, *, judged: bool = False) -> Decoded:
         """judged: no sound is played before the word times of the sentence are checked."""
         state, began = self._state, self._state.samples
+        sound = bytearray()
 
         async def play(audio: bytes) -> None:
             state.heard.decoded()
             if judged:
                 await stream.judged()
+            if self._aligners.count and not stream.has_text_starts:
+                sound.extend(audio)
             state.samples += len(audio) // 2
             self._place_words(stream, began)
             await self._sound.play(audio)
 
         decoded = await self._decode(stream, play, ahead)
         self._place_words(stream, began)
+        if not stream.has_text_starts:
+            state.late_words.add(self._aligners, stream.sentence, bytes(sound), began)
+        elif stream.sentence.words and not (stream.timing and stream.timing.text_starts):
+            state.late_words.untimed.add(Reason.NOT_ALIGNED, stream.sentence.index)
         return decoded
 
     async def _decode(self, stream: TokenStream, play: Play, ahead: SoundAhead | None) -> Decoded:

@@ -156,9 +156,14 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 pieces.append(await out.feed(audio))
                 refuse_longer(out.position / out.sample_rate, longest)
 
+            late_words = metrics.retry_state.late_words
             async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
-                await speak(utterance, self._stages, play, metrics, longest)
-                pieces.append(await out.finish())
+                try:
+                    await speak(utterance, self._stages, play, metrics, longest)
+                    pieces.append(await out.finish())
+                    await late_words.complete()
+                finally:
+                    late_words.cancel()
         audible = FirstAudible(out.sound_encoding, out.sample_rate)
         metrics.sounded()
         metrics.heard.sent(out.position / out.sample_rate)

@@ -12,6 +12,7 @@ PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
 ADAPTIVE_LIMITS = ("auto", "on", "off")
 _MOST_LOOK_UP_SECONDS = 60
+_MOST_WORD_WAIT_SECONDS = 60
 _LEAST_WAITING_CHARACTERS = 1_000
 """Text waits until its sentence is complete, and a sentence without an end is cut after 400
 characters; with less room it would wait for ever.
@@ -97,6 +98,12 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
     """
     max_voice_makings: int = 8
     """Voices being created at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    word_aligners: int = 1
+    """Processes that find the times of words in the sound of models that have none, each up to a
+    core; they need the package pocketsphinx and are started when first needed. 0: none.
+    """
+    word_wait_seconds: float = 5.0
+    """Seconds that the last message of a response waits for such times, 0 to 60."""
     voice_seconds: float = 120.0
     """Seconds after which a frontend that has not analyzed a recording (for a voice, a prompt or a
     conversion) is considered dead.
@@ -132,4 +139,6 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
         require_range(self, look_up, allowed, least=LEAST_SECONDS, most=_MOST_LOOK_UP_SECONDS)
         idle, between = ["idle_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"
         require_range(self, idle, between, least=1, most=LONGEST_IDLE_SECONDS)
-        require_range(self, ("warm_voices", "recovery_seconds"), "{NAME} must not be negative, got {value}", least=0)
+        not_negative = ("warm_voices", "recovery_seconds", "word_aligners")
+        require_range(self, not_negative, "{NAME} must not be negative, got {value}", least=0)
+        require_range(self, ["word_wait_seconds"], between, least=0, most=_MOST_WORD_WAIT_SECONDS)

@@ -51,7 +51,9 @@ async def orchestrated(
     settings: of the orchestrator.
     """
     addresses = {name: tuple(f"127.0.0.1:{replica.port}" for replica in replicas) for name, replicas in stages.items()}
-    complete = OrchestratorSettings(listen=HERE, drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
+    complete = OrchestratorSettings(
+        listen=HERE, drain_seconds=0.0, **{"warm_voices": 0, "word_aligners": 0, **addresses, **settings}
+    )
     load = partial(orchestrator.load, settings=complete)
     async with (
         running(orchestrator.SERVICE, complete, load, owns_health=True, gate=complete.gate()) as door,

@@ -45,12 +45,13 @@ the sound began.
 @dataclass(frozen=True)
 class Exactness:
     """Seconds between the server's times and another measure's. bias: mean of server less the
-    other. median, ninety_percent: of absolute differences. spread: as ninety_percent with the bias
-    taken off, since a recogniser may be late as a whole."""
+    other. mean, median, ninety_percent: of absolute differences. spread: as ninety_percent with the
+    bias taken off, since a recogniser may be late as a whole."""
 
     border: str
     words: int
     bias: float
+    mean: float
     median: float
     ninety_percent: float
     spread: float
@@ -85,9 +86,9 @@ class Compared:
             raise ValueError("no word that the server gave a time for was heard")
         against_sound = [("sound's start", self.begins), ("sound's end", self.ends)]
         return [
-            _exactness("start", [reported.start - heard.start for reported, heard in self.pairs]),
-            _exactness("end", [reported.end - heard.end for reported, heard in self.pairs]),
-            *(_exactness(border, errors) for border, errors in against_sound if errors),
+            exactness_of("start", [reported.start - heard.start for reported, heard in self.pairs]),
+            exactness_of("end", [reported.end - heard.end for reported, heard in self.pairs]),
+            *(exactness_of(border, errors) for border, errors in against_sound if errors),
         ]
 
 
@@ -117,12 +118,14 @@ def sounding(samples: Samples, sample_rate: int) -> tuple[float | None, float | 
     return begin, behind * length / sample_rate if len(frames) - behind >= _SILENT_FRAMES else None
 
 
-def _exactness(border: str, errors: Sequence[float]) -> Exactness:
+def exactness_of(border: str, errors: Sequence[float]) -> Exactness:
+    """errors: seconds of our time less the other's, at least one."""
     sizes = np.abs(errors)
     return Exactness(
         border,
         len(errors),
         round(float(np.mean(errors)), 3),
+        round(float(np.mean(sizes)), 3),
         round(float(np.median(sizes)), 3),
         round(float(np.quantile(sizes, 0.9)), 3),
         round(float(np.quantile(np.abs(np.asarray(errors) - np.mean(errors)), 0.9)), 3),
@@ -179,10 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps([asdict(each) for each in result], indent=1))
     else:
-        print(f"{'border':<14}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
+        print(f"{'border':<14}{'words':>7}{'bias s':>9}{'mean s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
         for each in result:
             print(
-                f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
+                f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.mean:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
             )
 
 

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from tools.release.closure import NotInstalled, closure
 from tools.release.version import ROOT
 
-DISTRIBUTIONS = {"cosyserve": "cosyserve[audio]", "cosyserve-server": "cosyserve-server[cpu,jwt]"}
+DISTRIBUTIONS = {"cosyserve": "cosyserve[audio]", "cosyserve-server": "cosyserve-server[cpu,jwt,words]"}
 """Distribution -> what is described of it."""
 OURS = frozenset(DISTRIBUTIONS)
 FORMAT = "1.6"

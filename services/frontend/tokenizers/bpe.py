@@ -21,6 +21,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.inpainting.pronunciation import PronunciationMarks
 from services.frontend.tokenizers.placeholders import END_OF_TEXT, MARKUP, Marks
 from services.frontend.tokenizers.tokenizer import FinalIds
+from services.frontend.tokenizers.written_words import SpokenWords, written_words
 
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
@@ -52,6 +53,7 @@ class TextTokenizer:
         self._plain = _build(vocabulary, merges, merges_path, specials)
         self._plain.encode_special_tokens = True
         self._parsing = _build(vocabulary, merges, merges_path, specials)
+        self._special = {self._parsing.token_to_id(token): token for token in specials}
         written = [token for token in specials if not is_control(token)]
         self.marks = Marks(written)
         self.pronunciation_marks = PronunciationMarks(self.marks) if set(written) - set(MARKUP) else None
@@ -72,8 +74,15 @@ class TextTokenizer:
         return IncrementalBpe(self, allow_special)
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """Always empty: there is no alignment of this tokenizer's ids with speech."""
-        return []
+        """As `tokenizers.tokenizer.Tokenizer.spoken_words`."""
+        return self.encode_words(text, allow_special=allow_special)[1]
+
+    def encode_words(self, text: str, *, allow_special: bool = False) -> tuple[list[int], SpokenWords]:
+        """`encode` and `spoken_words` in one."""
+        tokenizer = self._parsing if allow_special else self._plain
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        marks = [self._special.get(token_id) for token_id in encoding.ids]
+        return encoding.ids, written_words(text, encoding.offsets, marks)
 
     def unread(self, text: str) -> list[str]:
         """Always empty."""
@@ -96,7 +105,7 @@ class IncrementalBpe:
         self._tokenizer, self._allow_special = tokenizer, allow_special
 
     def feed(self, run: str) -> FinalIds:
-        return FinalIds(self._tokenizer.encode(run, allow_special=self._allow_special))
+        return FinalIds(*self._tokenizer.encode_words(run, allow_special=self._allow_special))
 
     def finish(self, run: str) -> FinalIds:
         return self.feed(run)

@@ -64,8 +64,9 @@ class Tokenizer(Protocol):
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
         """Words as they are spoken, each with the index of its first id in `encode` of the same
-        text and the number of its ids; empty when ids do not separate words. Given phonemes are a
-        word between slashes.
+        text and the number of its ids; empty for a text without words. Given phonemes are a word
+        between slashes. A tokenizer of written text takes a stretch between blanks that has no
+        English reading for one word.
         """
 
     @property

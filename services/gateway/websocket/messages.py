@@ -1,5 +1,6 @@
 """The messages of `/v1/audio/stream` in both directions."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -133,6 +134,7 @@ def summary_message(summary: Summary) -> dict[str, object]:
         "first_audible_milliseconds": summary.first_audible_milliseconds,
         "first_sound": summary.first_sound,
         "total": summary.total,
+        "missing_word_times": [asdict(missing) for missing in summary.missing_word_times],
     }
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from cosyserve import spec
 from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
+from services.orchestrator.speech.utterance import Sentence, Utterance
 
 _PIECE_MILLISECONDS = 1_000
 Play = Callable[[bytes], Awaitable[None]]
@@ -48,6 +49,16 @@ def default_pause(tokens_before: int) -> int:
     """
     share = (tokens_before - SHORT_TOKENS) / (LONG_TOKENS - SHORT_TOKENS)
     return round(SENTENCE_PAUSE_MILLISECONDS * min(max(share, 0.0), 1.0))
+
+
+def pause_before(sentence: Sentence, utterance: Utterance, tokens_before: int) -> int:
+    """Milliseconds of silence before a sentence. A pause that the text asks for replaces the pause
+    between sentences. tokens_before: speech tokens of the sentence before it.
+    """
+    if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent or sentence.continues:
+        return sentence.pause_before_milliseconds
+    asked = utterance.sentence_pause_milliseconds
+    return default_pause(tokens_before) if asked is None else asked
 
 
 async def play_silence(milliseconds: int, play: Play) -> None:

@@ -84,6 +84,7 @@ class Sentence:
         *,
         continues: bool = False,
         whole: bool = True,
+        language: str = "",
     ) -> None:
         self.index = index
         """Its number in the text, from 0."""
@@ -103,6 +104,8 @@ class Sentence:
         """Its ids in the order of arrival: a reader that starts again gets the same pieces."""
         self.words = list(words)
         """The words of the ids so far."""
+        self.languages = {language}
+        """The languages in which its parts are read, as the frontend names them."""
         self.length = len(token_ids)
         """Number of ids so far."""
         self.complete = whole
@@ -112,10 +115,11 @@ class Sentence:
     def silent(self) -> bool:
         return self.whole and not self.pieces
 
-    def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord]) -> None:
-        """words: the words of `token_ids`."""
+    def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord], language: str = "") -> None:
+        """words: the words of `token_ids`; language: in which they are read."""
         self.words += words
         if token_ids:
+            self.languages.add(language)
             self.pieces.append(token_ids)
             self.length += len(token_ids)
             self._changes.notify()

@@ -144,7 +144,7 @@ class SentenceDeduplicator:
         fresh = tuple(message.token_ids[max(0, known - self._received) :])
         words = [SpokenWord(word.text, word.first_id, word.ids) for word in message.words if word.first_id >= known]
         if self._open is not None:
-            self._open.extend(fresh, words)
+            self._open.extend(fresh, words, message.language)
         elif fresh or not self._by_token:
             self._open = Sentence(
                 message.index,
@@ -154,6 +154,7 @@ class SentenceDeduplicator:
                 message.rate or 1.0,
                 continues=message.continues,
                 whole=not self._by_token,
+                language=message.language,
             )
             await self._take(self._open)
 

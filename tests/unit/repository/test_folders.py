@@ -44,6 +44,7 @@ LAYERS = {
         {"stages"},
         {"faults"},
         {"load_control"},
+        {"aligning"},
         {"access"},
         {"speech"},
     ],

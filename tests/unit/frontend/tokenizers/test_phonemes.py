@@ -263,10 +263,6 @@ def test_their_ids_are_all_sounds_and_cover_them_all(tokenizer: PhonemeTokenizer
     assert max(covered, default=0) < max(len(ids), 1)
 
 
-def test_byte_pairs_tell_no_words() -> None:
-    assert models.tokenizer(models.TINY).spoken_words("It works.") == []
-
-
 @pytest.mark.parametrize(
     ("text", "phonemes"),
     [

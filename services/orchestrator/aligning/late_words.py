@@ -1,0 +1,99 @@
+"""The words of one request whose times come from its sound: a sentence is aligned when its sound is
+complete, in a task beside the pipeline, which waits for none of it.
+"""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from cosyserve import spec
+from cosyserve.tasks import retrieve_error
+from services.orchestrator.aligning.untimed import Reason, Untimed, UntimedSentences
+from services.orchestrator.aligning.workers import AlignerWorkers
+from services.orchestrator.speech.utterance import Sentence
+from services.orchestrator.speech.word_alignment import WordTime
+
+MOST_SECONDS = 60.0
+"""Sound of one request that may wait for its alignment beside the sentence that is aligned; the
+words of what comes on top have no times.
+"""
+ALIGNED_LANGUAGE = "en"
+"""The only language of the acoustic model, and the only one whose times have been measured."""
+
+
+class _Spoken(NamedTuple):
+    sentence: Sentence
+    pcm: bytes
+    begin: float
+    """Seconds of the utterance before it."""
+
+
+class LateWords:
+    """Aligns the sentences of one request in order."""
+
+    def __init__(self) -> None:
+        self.words: list[WordTime] = []
+        """Those whose times are known and that have not been taken yet."""
+        self.untimed = UntimedSentences()
+        self._aligners = AlignerWorkers()
+        self._waiting: deque[_Spoken] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, aligners: AlignerWorkers, sentence: Sentence, pcm: bytes, first_sample: int) -> None:
+        """A sentence was spoken. pcm: all its sound, mono s16le at 24 kHz; first_sample: its
+        position in the utterance.
+        """
+        if not sentence.words:
+            return
+        if reason := self._refusal(aligners, sentence, pcm):
+            self.untimed.add(reason, sentence.index)
+            return
+        self._aligners = aligners
+        self._waiting.append(_Spoken(sentence, pcm, first_sample / spec.SAMPLE_RATE))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._align())
+            self._task.add_done_callback(retrieve_error)
+
+    def _refusal(self, aligners: AlignerWorkers, sentence: Sentence, pcm: bytes) -> Reason | None:
+        if not aligners.count:
+            return Reason.NO_ALIGNER
+        if sentence.languages != {ALIGNED_LANGUAGE}:
+            return Reason.LANGUAGE
+        waiting = sum(len(spoken.pcm) for spoken in self._waiting)
+        if waiting and waiting + len(pcm) > 2 * spec.SAMPLE_RATE * MOST_SECONDS:
+            return Reason.BUSY
+        return None
+
+    @property
+    def pending(self) -> bool:
+        """Whether times of words are still to come."""
+        return self._task is not None and not self._task.done()
+
+    async def complete(self) -> None:
+        """All sound has been handed over: wait for the times of its words, a bounded time."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=self._aligners.wait_seconds)
+            self.cancel()
+
+    def cancel(self) -> None:
+        """End the work for sentences whose words have no times yet."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        for spoken in self._waiting:
+            self.untimed.add(Reason.BUSY, spoken.sentence.index)
+        self._waiting.clear()
+
+    async def _align(self) -> None:
+        while self._waiting:
+            # It stays in the queue until its times are known: what is cancelled is counted.
+            sentence, pcm, begin = self._waiting[0]
+            try:
+                spans = await self._aligners.align([word.text for word in sentence.words], pcm)
+            except Untimed as untimed:
+                self.untimed.add(untimed.reason, sentence.index)
+            else:
+                self.words += [
+                    WordTime(word.text, begin + start, begin + end, sentence.index)
+                    for word, (start, end) in zip(sentence.words, spans, strict=True)
+                ]
+            self._waiting.popleft()
