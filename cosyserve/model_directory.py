@@ -22,6 +22,8 @@ _CONSTRUCTION_TAGS = ("!new:", "!name:", "!apply:")
 _REFERENCE = re.compile(r"<([A-Za-z0-9_.]+)>")
 _YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
 """Preferred, in this order, to other names of the form cosyvoice*.yaml."""
+DECODER_YAML = "flow.yaml"
+"""Describes a directory that holds a flow and a vocoder alone."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,11 @@ class ModelDirectory:
     @property
     def yaml_name(self) -> str:
         """The file that describes the directory: the first of cosyvoice2.yaml, cosyvoice.yaml (in
-        older snapshots), and any other cosyvoice*.yaml.
+        older snapshots), any other cosyvoice*.yaml, and flow.yaml.
         """
         others = sorted(path.name for path in self.path.glob("cosyvoice*.yaml"))
-        return next((name for name in (*_YAML_NAMES, *others) if (self.path / name).exists()), _YAML_NAMES[0])
+        known = (*_YAML_NAMES, *others, DECODER_YAML)
+        return next((name for name in known if (self.path / name).exists()), _YAML_NAMES[0])
 
     def config(self) -> dict[str, Any]:
         """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references

@@ -1,1 +1,3 @@
-"""The generations of CosyVoice that a model directory may hold, each described as data."""
+"""The generations of CosyVoice, and the decoders of others, that a model directory may hold, each
+described as data.
+"""

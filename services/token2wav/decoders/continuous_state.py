@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.stream_cache import FlowState
+from services.token2wav.flow.flow_state import FlowState
 from services.token2wav.inputs.chunking import last_border, next_border
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import MelStretch
