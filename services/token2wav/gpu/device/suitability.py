@@ -11,7 +11,7 @@ from cosyserve.engines import kernel_cache
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
-from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
@@ -39,11 +39,11 @@ def check_device(device: torch.device) -> None:
 
 def check_flow(directory: ModelDirectory) -> None:
     """Raises Unsuitable for a flow without kernels."""
-    generation = generation_of(directory)
-    if generation.flow_network != FLOW_NETWORK:
+    networks = token2wav_networks(directory)
+    if networks.flow_network != FLOW_NETWORK:
         raise Unsuitable(
             f"the paged engine computes the flow network {FLOW_NETWORK}; that of {directory.path}, "
-            f"{generation.title}, is {generation.flow_network}; {_ALTERNATIVE}"
+            f"{networks.title}, is {networks.flow_network}; {_ALTERNATIVE}"
         )
 
 
