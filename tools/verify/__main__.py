@@ -41,9 +41,9 @@ def run(directory: Path) -> dict[str, Report]:
     """
     model = ModelDirectory(directory)
     model.config()
-    if decoder_of(model) is not None:
-        stages, inputs = DECODER_STAGES, DECODER_INPUTS
-    else:
+    stages: tuple[str, ...] = DECODER_STAGES
+    inputs = DECODER_INPUTS
+    if decoder_of(model) is None:
         stages = STAGES if generation_of(model).silent is None else (*STAGES, SILENT)
         inputs = INPUTS
     reports = {stage: run_stage(stage, directory) for stage in stages}

@@ -62,8 +62,9 @@ class Budget:
     def needed(self, start_bytes: int, decoder: Decoder[Any]) -> int:
         """Bytes that a stream claims when it is opened."""
         tokens = self._limits.reserve_tokens
-        bounded = isinstance(decoder, BoundsItsState)
-        return start_bytes + (decoder.growth_bytes(tokens) if bounded else tokens * decoder.token_bytes)
+        if isinstance(decoder, BoundsItsState):
+            return start_bytes + decoder.growth_bytes(tokens)
+        return start_bytes + tokens * decoder.token_bytes
 
     def used_up(self, slots: Sequence[StreamSlot]) -> bool:
         """Whether the streams hold the whole budget."""
