@@ -19,7 +19,7 @@ from cosyserve.generations.separate_decoder import decoder_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
 from services.token2wav.inputs.chunking import check_first_hop
-from services.token2wav.inputs.model_pair import decoding_directory
+from cosyserve.generations.model_pair import decoding_directory
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
 _WITHOUT_FILES = ("torch", "fake")

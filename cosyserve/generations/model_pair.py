@@ -10,6 +10,21 @@ from cosyserve.generations.separate_decoder import DECODERS, SeparateDecoder, de
 from cosyserve.model_directory import DECODER_YAML, ModelDirectory
 
 
+DECODER_MODEL = "COSYSERVE_TOKEN2WAV_DECODER_MODEL"
+PROMPT_AS_BLOCK = "COSYSERVE_ORCHESTRATOR_PROMPT_AS_BLOCK"
+
+
+def pair_variables(model: Path, decoder_model: Path | None) -> dict[str, str]:
+    """The variables of the services by which they serve a model of two directories; none without a
+    second one. Raises ModelError as `decoding_directory`.
+    """
+    if decoder_model is None:
+        return {}
+    second = decoding_directory(model, decoder_model)
+    whole_prompt = decoder_of(second) is not None
+    return {DECODER_MODEL: str(decoder_model.resolve()), PROMPT_AS_BLOCK: str(whole_prompt).lower()}
+
+
 def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelDirectory:
     """The directory of flow and vocoder: the second one, or the first where there is no second.
 
@@ -22,7 +37,7 @@ def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelD
     if (alone := decoder_of(first)) is not None:
         raise ModelError(
             f"{model}: holds flow and vocoder of {alone.title} alone; the model directory is one of "
-            f"{alone.generation.title}, and this one belongs into --token2wav-model (COSYSERVE_TOKEN2WAV_DECODER_MODEL)"
+            f"{alone.generation.title}, and this one belongs into --token2wav-model ({DECODER_MODEL})"
         )
     if decoder_model is None:
         return first
