@@ -63,7 +63,7 @@ class WholePast:
 @dataclass(frozen=True)
 class PromptAndNewest:
     """The prompt, which is one block, and the two newest of the blocks of 25 tokens behind it
-    (docs/decisions/0036-step-audio2-keeps-prompt-and-newest.md).
+    (docs/decisions/0038-step-audio2-keeps-prompt-and-newest.md).
     """
 
     whole_prompt: bool = True
