@@ -1,5 +1,5 @@
-"""A model of two directories: speech-token model, tokenizer and voices in the first, flow and vocoder
-in the second. Whether they belong together.
+"""A model of two directories: speech-token model, tokenizer and voices in the first, flow and
+vocoder in the second. Whether they belong together.
 """
 
 from pathlib import Path
@@ -8,7 +8,6 @@ from cosyserve.errors import ModelError, SettingsError
 from cosyserve.generations.reading import generation_of
 from cosyserve.generations.separate_decoder import DECODERS, SeparateDecoder, decoder_of
 from cosyserve.model_directory import DECODER_YAML, ModelDirectory
-
 
 DECODER_MODEL = "COSYSERVE_TOKEN2WAV_DECODER_MODEL"
 PROMPT_AS_BLOCK = "COSYSERVE_ORCHESTRATOR_PROMPT_AS_BLOCK"

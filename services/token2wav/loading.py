@@ -14,12 +14,12 @@ from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.model_pair import decoding_directory
 from cosyserve.generations.reading import generation_of
 from cosyserve.generations.separate_decoder import decoder_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
 from services.token2wav.inputs.chunking import check_first_hop
-from cosyserve.generations.model_pair import decoding_directory
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
 _WITHOUT_FILES = ("torch", "fake")

@@ -100,7 +100,9 @@ def add_json(parser: argparse._ActionsContainer, default: bool | str = False) ->
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
-    """Options that decide which services run: --model, --token2wav-model, --backend, --device, --gpu-sharing."""
+    """Options that decide which services run: --model, --token2wav-model, --backend, --device,
+    --gpu-sharing.
+    """
     add_model(parser)
     parser.add_argument(
         "--backend",

@@ -4,6 +4,7 @@ cached prompt changes nothing. What its flow keeps is what a pass over everythin
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -137,13 +138,13 @@ def test_what_is_kept_is_what_a_masked_pass_sees(flow: Flow) -> None:
     times = estimator.times(estimator.time_embedding(torch.tensor([0.3])))
     borders = [0, *range(prompt, frames + 1, 50)]
     allowed = torch.zeros(frames, frames, dtype=torch.bool)
-    for at, (first, end) in enumerate(zip(borders, borders[1:], strict=False)):
+    for at, (first, end) in enumerate(itertools.pairwise(borders)):
         allowed[first:end, :prompt] = True
         allowed[first:end, borders[max(at - 2, 0)] : end] = True
     with torch.inference_mode():
         whole = estimator.velocity(inputs, times, CachedPass.whole(2), Mask(torch.ones(2, frames, 1), allowed))
         past, made = StreamCache(), []
-        for first, end in zip(borders, borders[1:], strict=False):
+        for first, end in itertools.pairwise(borders):
             kept = CachedPass([past], 2)
             made.append(estimator.velocity(inputs[:, first:end], times, kept))
             past = PROMPT_AND_NEWEST.kept(prompt // 2, kept.after()[0])

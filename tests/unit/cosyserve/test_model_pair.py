@@ -74,7 +74,11 @@ def test_a_decoder_alone_is_no_model() -> None:
     ("old", "new", "words"),
     [
         ("vocab_size: 6561", "vocab_size: 4096", r"flow.vocab_size = 4096; .*llm.speech_token_size = 6561"),
-        ("decoder_dit.DiT", "decoder.ConditionalDecoder", "flow.decoder.estimator is ConditionalDecoder; .* Step-Audio2"),
+        (
+            "decoder_dit.DiT",
+            "decoder.ConditionalDecoder",
+            "flow.decoder.estimator is ConditionalDecoder; .* Step-Audio2",
+        ),
         ("!new:cosyvoice2.flow.decoder_dit.DiT", "!import:os", "only !new:, !name:, !apply: and !ref are read"),
     ],
 )

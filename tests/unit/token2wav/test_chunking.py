@@ -7,7 +7,15 @@ from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import Generation
-from services.token2wav.inputs.chunking import LEAST_PROMPT, Grid, Hop, check_first_hop, next_border, schedule, trim_prompt
+from services.token2wav.inputs.chunking import (
+    LEAST_PROMPT,
+    Grid,
+    Hop,
+    check_first_hop,
+    next_border,
+    schedule,
+    trim_prompt,
+)
 from services.token2wav.inputs.request import Growth, Hops, Profile, Voice
 from tests.unit.token2wav.speaking import TINY
 

@@ -2,6 +2,7 @@
 chunks with what they keep.
 """
 
+import itertools
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -64,7 +65,7 @@ def _compare(estimator: StepDitEstimator, arrays: Recording) -> None:
         recipes[name] = TOLERANCE, partial(lambda name: whole()[name], name)
     arrays.compare_all(recipes)
     borders, past = arrays["borders"].tolist(), StreamCache()
-    for at, (first, last) in enumerate(zip(borders, borders[1:], strict=False)):
+    for at, (first, last) in enumerate(itertools.pairwise(borders)):
         kept = CachedPass([past], inputs.shape[0])
         made = layers(estimator, inputs[:, first:last], times, kept)
         (past,) = kept.after()
@@ -84,9 +85,7 @@ def _normed_heads(estimator: StepDitEstimator, inputs: Tensor, times: list[Tenso
     return estimator.blocks[0].heads(modulated(estimator.project_in(inputs), shift, scale))
 
 
-def layers(
-    estimator: StepDitEstimator, inputs: Tensor, times: list[Tensor], passed: CachedPass
-) -> dict[str, Tensor]:
+def layers(estimator: StepDitEstimator, inputs: Tensor, times: list[Tensor], passed: CachedPass) -> dict[str, Tensor]:
     """What the layers hand on, by the names of the recording."""
     *modulations, last = times
     x, made = estimator.project_in(inputs), dict[str, Tensor]()

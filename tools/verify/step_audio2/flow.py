@@ -2,7 +2,6 @@
 `stream.npz`: offline, and call by call with the reference's cut and noise.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.past import PROMPT_AND_NEWEST, REFERENCE_CUT
+from services.token2wav.flow.past import REFERENCE_CUT
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.stream_cache import StreamCache
 from services.token2wav.inputs.chunking import schedule

@@ -66,7 +66,7 @@ class ListeningFlow:
 
 
 class ListeningCut(ReferenceCut):
-    """The reference's cut, which tells what it was given. cuts: whether it cuts at all; if it does
+    """The reference's cut, which notes what it was given. cuts: whether it cuts at all; if it does
     not, the noise goes on as well.
     """
 
@@ -160,5 +160,3 @@ def encoder_keys_values(cache: StreamCache) -> Tensor:
     joined = [torch.cat(tuple(torch.cat(blocks, dim=3)), dim=3) for blocks in cache.attentions]
     frames = max(each.shape[2] for each in joined)
     return torch.stack([each.repeat(1, 1, frames // each.shape[2], 1) for each in joined])
-
-

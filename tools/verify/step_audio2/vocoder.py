@@ -86,7 +86,10 @@ def _compare(vocoder: _Silent, offline: Tensor, calls: dict[str, list[Tensor]], 
         f"noisy_wav{_GIVEN}": (SAMPLES, lambda: vocoder.filter(noisy[0], noisy_source, 0, noisy[0].shape[2])),
     })  # fmt: skip
     recorded.compare(
-        f"A_offline_wav{_GIVEN}", SAMPLES, lambda: vocoder.filter(offline[None], head, 0, _HEAD_FRAMES)[0], beginning=True
+        f"A_offline_wav{_GIVEN}",
+        SAMPLES,
+        lambda: vocoder.filter(offline[None], head, 0, _HEAD_FRAMES)[0],
+        beginning=True,
     )
     for name, mels in calls.items():
         _stream(vocoder, name, mels, recorded)
