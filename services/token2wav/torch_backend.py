@@ -31,7 +31,8 @@ GPU_CHOICES = {
 
 
 def load_torch(directory: ModelDirectory, settings: EngineSettings) -> Backend:
-    """Load flow and vocoder of `directory` on the chosen device and set the process's number of CPU threads.
+    """Load flow and vocoder of `directory` on the chosen device and set the process's number of
+    CPU threads.
 
     Raises ModelError naming file and tensor, SettingsError for a device or option that does not
     exist or cannot be used.

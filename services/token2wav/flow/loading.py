@@ -54,7 +54,9 @@ NETWORKS: Mapping[str, NetworkFiles[Any]] = {
 
 
 def network_files(directory: ModelDirectory) -> NetworkFiles[Any]:
-    """Those of the directory's generation or decoder. Raises ModelError for a network that is not known."""
+    """Those of the directory's generation or decoder. Raises ModelError for a network that is not
+    known.
+    """
     name = token2wav_networks(directory).flow_network
     if name not in NETWORKS:
         raise ModelError(

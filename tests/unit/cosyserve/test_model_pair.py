@@ -120,7 +120,7 @@ def test_weights_of_another_model_are_refused(other: Path, source: Path, file: s
 def test_its_flow_in_a_directory_of_a_generation_is_refused(tmp_path: Path) -> None:
     for path in TINY.iterdir():
         (tmp_path / path.name).symlink_to(path if path.name != "flow.pt" else DECODER / "flow.pt")
-    with pytest.raises(ModelError, match="flow.pt: its tensors are those of Step-Audio2; .* is of CosyVoice2"):
+    with pytest.raises(ModelError, match=r"flow.pt: its tensors are those of Step-Audio2; .* is of CosyVoice2"):
         load_backend("torch", EngineSettings(model=tmp_path))
 
 
@@ -137,5 +137,5 @@ def test_the_paged_engine_is_refused_by_name() -> None:
 
 
 def test_a_first_hop_that_prompts_cannot_be_cut_for_is_refused() -> None:
-    with pytest.raises(SettingsError, match="Step-Audio2 decodes a prompt as one block, .*leave it at 0"):
+    with pytest.raises(SettingsError, match=r"Step-Audio2 decodes a prompt as one block, .*leave it at 0"):
         load_backend("torch", EngineSettings(model=TINY, decoder_model=DECODER, first_hop_tokens=20))

@@ -1,5 +1,5 @@
-"""A block of Step-Audio2's DiT: attention, convolution and feed-forward, each behind a norm that the
-time scales and shifts.
+"""A block of Step-Audio2's DiT: attention, convolution and feed-forward, each behind a norm that
+the time scales and shifts.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""Causal estimator of the velocity in Step-Audio2's flow, a diffusion transformer without positions:
-frames find their order by the convolutions in its blocks.
+"""Causal estimator of the velocity in Step-Audio2's flow, a diffusion transformer without
+positions: frames find their order by the convolutions in its blocks.
 
 Within a block of frames every frame sees all others and all that is kept of those before.
 """
