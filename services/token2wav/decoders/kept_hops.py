@@ -91,9 +91,8 @@ class KeptHopsDecoder(SingleStreamDecoder):
         mel, tokens = None, torch.cat((state.prompt, torch.from_numpy(step_input.tokens)))
         for end in dict.fromkeys((state.grid.prompt, step_input.until)):
             if end > state.flow.position:
-                ahead = (
-                    tokens[:0] if step_input.final and end == step_input.until else tokens[state.grid.lookahead(end)]
-                )
+                last = step_input.final and end == step_input.until
+                ahead = tokens[:0] if last else tokens[state.grid.lookahead(end)]
                 (mel,) = self._flow.blocks([state.flow], [tokens[state.flow.position : end]], [ahead])
                 if mel is None:
                     return state.flow.fault

@@ -136,9 +136,9 @@ class Flow:
         tokens[i]: int64 [n] from the stream's position on, n = 25 or, at the end of the sentence,
         1..25; a prompt as one block has any length (`Past.check`). lookahead[i]: int64, the next 3
         tokens or, at the end, the 0..2 that exist. Returns mel float32 [80, 2n] per stream,
-        including the prompt's frames. The result is None for a cancelled stream and for a stream with a `fault`, which holds the
-        reason; the other streams continue. Raises InternalFault before any work for blocks off the
-        grid; then no state has changed.
+        including the prompt's frames. The result is None for a cancelled stream and for a stream
+        with a `fault`, which holds the reason; the other streams continue. Raises InternalFault
+        before any work for blocks off the grid; then no state has changed.
         """
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
             state.past.check(state.prompt, state.position, block.numel(), ahead.numel())
