@@ -70,6 +70,17 @@ class Schedule:
         index, start = (0, 0) if last is None else (last.index + 1, last.end)
         return start + self._length(index) + LOOKAHEAD_TOKENS
 
+    def blocks(self, position: int, end: int) -> int:
+        """Grid blocks that are computed to get from `position` to `end`, at least one; a prompt as
+        one block counts as many as it is long.
+        """
+        if not self.whole_prompt:
+            return grid_blocks(position, end)
+        prompt = -(-max(min(end, self.prompt_tokens) - position, 0) // CHUNK_TOKENS)
+        if end <= self.prompt_tokens:
+            return max(prompt, 1)
+        return prompt + grid_blocks(max(position - self.prompt_tokens, 0), end - self.prompt_tokens)
+
     def _length(self, index: int) -> int:
         if index == 0:
             to_border = 0 if self.whole_prompt else -self.prompt_tokens % CHUNK_TOKENS

@@ -107,6 +107,7 @@ def test_the_grid_of_a_prompt_as_one_block_starts_behind_it() -> None:
             ends.append(hop.end)
         assert ends == [25, 50, 75, 101]
     assert plan.needed(None) == 28
+    assert [plan.blocks(*span) for span in ((0, 37), (37, 62), (0, 62), (40, 41), (37, 138))] == [2, 1, 3, 1, 5]
 
 
 def test_the_grid_of_other_flows_starts_with_the_prompt() -> None:
