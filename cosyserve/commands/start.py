@@ -199,7 +199,7 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
         _print(f"  {name}={value}")
     if arguments.no_serve:
         return 0
-    deployment = {"backend": plan.backends, **serving(arguments, plan.environ)}
+    deployment = {"backend": plan.backends, **serving(arguments, {**plan.environ, **model_pair(arguments)})}
     return await serve(model_directory(arguments.model), _print, **deployment)
 
 

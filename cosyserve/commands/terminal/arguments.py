@@ -237,7 +237,6 @@ def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = N
         "gpu_sharing": arguments.gpu_sharing,
         "environ": {
             **(environ or {}),
-            **model_pair(arguments),
             **strictness(arguments.strict),
             **served_tls(arguments),
             **wyoming_address(arguments.wyoming, arguments.http),

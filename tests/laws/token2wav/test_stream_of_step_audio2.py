@@ -167,29 +167,26 @@ async def test_the_memory_of_the_longest_sentence_is_bounded(backend: Backend) -
     assert decoder.growth_bytes(MAX_TOKENS) < MAX_TOKENS * decoder.token_bytes / 10
 
 
-@pytest.mark.timeout(1200)
-async def test_an_hour_of_text_holds_no_more_than_its_longest_sentence(backend: Backend) -> None:
-    """An hour in sentences of 40 seconds, the next one begun while the one before is decoded, and
-    one of the longest sentences that there may be. In five Euler steps, which is half of the state.
+def test_an_hour_of_text_holds_no_more_than_its_longest_sentence(flow: Flow) -> None:
+    """What the flow keeps of 90 sentences of 40 seconds, one after another, and of the longest
+    sentence that there may be; in five Euler steps, which is half of the state.
     """
-    decoder = backend.decoders[Profile.CONTINUOUS]
-    assert isinstance(decoder, ContinuousDecoder)
-    said = voice(75, key="an hour")
+    said, ids = as_prompt(voice(75)), torch.tensor(tokens(MAX_TOKENS))
+    first = flow.start(said, 5)
+    flow.blocks([first], [said.tokens], [said.tokens[:3]])
 
-    async def peak(sentences: int, length: int) -> int:
-        async with batching(backend.decoders, state_bytes=1 << 33) as batcher:
-            for number in range(0, sentences, 2):
-                plain = [Sentence(said, seed=7, sentence_index=number + at) for at in range(min(2, sentences))]
-                both = [one.in_steps(5) for one in plain]
-                await asyncio.gather(*(speak(batcher, one, tokens(length)) for one in both))
-            return batcher.stats().peak_state_bytes
+    def peak(length: int) -> int:
+        state, most = flow.fork(first), 0
+        for at in range(0, length, 25):
+            flow.blocks([state], [ids[at : at + 25]], [ids[at + 25 : at + 28] if at + 25 < length else ids[:0]])
+            most = max(most, state.bytes)
+        return most
 
-    first, hour = await peak(2, 1000), await peak(90, 1000)
-    longest = await peak(1, MAX_TOKENS)
-    unbounded = MAX_TOKENS * decoder.token_bytes // 2
-    print(f"peak: two sentences {first}, an hour {hour}, the longest sentence {longest}; unbounded {unbounded}")
-    assert hour <= 1.1 * first
-    assert longest < 0.15 * unbounded
+    sentences = [peak(1000) for _ in range(90)]
+    longest, frame = peak(MAX_TOKENS), flow.config.state_bytes_per_frame() // 2
+    print(f"prompt {first.bytes}, an hour {max(sentences)}, the longest {longest}; all kept {2 * MAX_TOKENS * frame}")
+    assert set(sentences) == {sentences[0]}
+    assert longest < first.bytes + 0.15 * 2 * MAX_TOKENS * frame
 
 
 @pytest.mark.parametrize(
