@@ -152,7 +152,7 @@ quality: $(VENV)/.quality ## Speak 200 sentences and 200 short replies, read 400
 	$(BIN)/python -m tools.quality.readings --most-wrong 0.03
 
 verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
-	@test -n "$(MODEL)" || { echo "usage: make verify MODEL=DIR (try MODEL=tests/golden/tiny or tests/golden/tiny3)" >&2; exit 2; }
+	@test -n "$(MODEL)" || { echo "usage: make verify MODEL=DIR (try MODEL=tests/golden/tiny, tests/golden/tiny3 or tests/golden/tiny-stepaudio2)" >&2; exit 2; }
 	$(BIN)/python -m tools.verify $(MODEL)
 
 clean: ## Remove everything that the other targets made

@@ -40,8 +40,8 @@ from cosyserve.spec import (
 )
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.flow_state import FlowState
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Profile, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher

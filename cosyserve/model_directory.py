@@ -22,6 +22,8 @@ _CONSTRUCTION_TAGS = ("!new:", "!name:", "!apply:")
 _REFERENCE = re.compile(r"<([A-Za-z0-9_.]+)>")
 _YAML_NAME = re.compile(r"cosyvoice(\d*)\.yaml")
 """The name of the yaml of a generation, with its number or, in older snapshots, without."""
+DECODER_YAML = "flow.yaml"
+"""Describes a directory that holds a flow and a vocoder alone."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,11 @@ class ModelDirectory:
     @property
     def yaml_name(self) -> str:
         """The file that describes the directory: a cosyvoice*.yaml, one whose name has a number and
-        nothing else before others. Raises ModelError if there is none.
+        nothing else before others, or else flow.yaml. Raises ModelError if there is none.
         """
         names = [path.name for path in self.path.glob("cosyvoice*.yaml")]
+        if not names and (self.path / DECODER_YAML).exists():
+            return DECODER_YAML
         if not names:
             raise ModelError(f"{self.path / 'cosyvoice*.yaml'}: missing; a model directory needs one")
         return min(names, key=_place_of)

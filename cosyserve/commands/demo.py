@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.arguments import add_json, add_stack, model_directory
+from cosyserve.commands.terminal.arguments import add_json, add_stack, model_directory, model_pair
 from cosyserve.commands.terminal.audio_output import check_output
 from cosyserve.commands.terminal.output import FAILED, print_json, report_failure
 from cosyserve.host.starting.measurement import TEXT, measure
@@ -37,7 +37,7 @@ async def run(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         device=arguments.device,
         gpu_sharing=arguments.gpu_sharing,
-        environ=WITHOUT_KEYS,
+        environ={**WITHOUT_KEYS, **model_pair(arguments)},
         report=lambda line: print(f"  {line}", file=sys.stderr),
     )
     async with stack_of as stack, AsyncClient(stack.plain) as client:

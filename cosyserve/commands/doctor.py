@@ -5,7 +5,7 @@ settings suit it.
 import argparse
 import asyncio
 
-from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, model_directory
+from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, decoder_directory, model_directory
 from cosyserve.commands.terminal.output import print_json
 from cosyserve.host.doctor.examination import Examination, examine
 from cosyserve.host.doctor.finding import State
@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     model = model_directory(arguments.model)
-    examination = await asyncio.to_thread(examine, model, arguments.listen, gpu_wanted=arguments.gpu)
+    decoder = decoder_directory(arguments)
+    examination = await asyncio.to_thread(
+        examine, model, arguments.listen, decoder_model=decoder, gpu_wanted=arguments.gpu
+    )
     if arguments.json:
         print_json(examination.as_dict())
     else:

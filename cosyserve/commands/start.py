@@ -6,13 +6,16 @@ import argparse
 import asyncio
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import (
     add_gpu_sharing,
     add_model,
     add_serving,
+    decoder_directory,
     model_directory,
+    model_pair,
     serving,
 )
 from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
@@ -29,6 +32,7 @@ from cosyserve.host.supervision.supervisor import local_deployment
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before the services run; 0 after that."""
+_KERNELS = "COSYSERVE_TOKEN2WAV_GPU_ENGINE"
 _HOSTED = {*LLM.hosted, *TOKEN2WAV.hosted}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
@@ -74,12 +78,15 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     spoke.
     """
     model = model_directory(arguments.model)
-    examination = await asyncio.to_thread(examine, model, arguments.listen)
+    pair = model_pair(arguments)
+    examination = await asyncio.to_thread(examine, model, arguments.listen, decoder_model=decoder_directory(arguments))
     for finding in examination.findings:
         if finding.state is State.PROBLEM:
             _print(f"problem: {finding.check}: {finding.observed}; {finding.means}; {finding.fix}")
     machine = examination.machine
     plans = await asyncio.to_thread(_plans, arguments, machine, model)
+    if pair:
+        plans = _for_pair(plans)
     if arguments.precompile:
         for plan in plans:
             steps = await asyncio.to_thread(
@@ -94,7 +101,7 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     for plan in plans:
         _print(f"measuring {plan.name}: {plan.configuration.what}")
         report = functools.partial(_print, before="  ")
-        trials.append(await run_trial(plan, model, arguments.gpu_sharing, report, strictness(arguments.strict)))
+        trials.append(await run_trial(plan, model, arguments.gpu_sharing, report, _environ(arguments)))
     _show(trials)
     noted = await asyncio.to_thread(_noted, trials, model)
     spoken = [trial for trial in trials if trial.measured is not None]
@@ -110,6 +117,30 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     own = [trial for trial in spoken if not set(by_name[trial.name].backends.values()) & _HOSTED]
     fastest = min(own if own and not arguments.test_all else spoken, key=lambda trial: trial.real_time_factor)
     return by_name[fastest.name]
+
+
+def _for_pair(plans: list[Plan]) -> list[Plan]:
+    """The plans for a model of two directories, whose flow has neither kernels of our own nor
+    engines of other libraries: token2wav takes what there is. Raises SettingsError if none is left.
+    """
+    left = [plan for plan in plans if plan.configuration.hosted != "token2wav"]
+    if not left:
+        raise SettingsError(
+            f"{', '.join(plan.name for plan in plans)}: exported graphs run the flow of --model only; leave "
+            "--token2wav-model or --force-config out"
+        )
+    return [
+        replace(
+            plan,
+            backends={**plan.backends, "token2wav": "torch"},
+            environ={name: value for name, value in plan.environ.items() if name != _KERNELS},
+        )
+        for plan in left
+    ]
+
+
+def _environ(arguments: argparse.Namespace) -> dict[str, str]:
+    return {**strictness(arguments.strict), **model_pair(arguments)}
 
 
 def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
@@ -152,7 +183,7 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
 
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
     """Start the services once: kernels are compiled, and cached, before a service is SERVING."""
-    environ = {**plan.environ, **strictness(arguments.strict)}
+    environ = {**plan.environ, **_environ(arguments)}
     async with local_deployment(
         model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_print
     ):
@@ -168,7 +199,7 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
         _print(f"  {name}={value}")
     if arguments.no_serve:
         return 0
-    deployment = {"backend": plan.backends, **serving(arguments, plan.environ)}
+    deployment = {"backend": plan.backends, **serving(arguments, {**plan.environ, **model_pair(arguments)})}
     return await serve(model_directory(arguments.model), _print, **deployment)
 
 

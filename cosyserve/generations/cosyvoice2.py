@@ -33,5 +33,5 @@ COSYVOICE2 = Generation(
     flow_network="conformer-unet",
     vocoder_network="hift",
     hold_back_frames=20,
-    weight_marks=(WeightMark("flow.pt", "encoder_proj."), WeightMark("hift.pt", "conv_pre.", taps=7)),
+    weight_marks=(WeightMark("flow.pt", "decoder.estimator.down_blocks."), WeightMark("hift.pt", "conv_pre.", taps=7)),
 )

@@ -80,7 +80,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     stages = Stages(
         FrontendStage(frontend, texts, hedging),
         VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
-        LlmStage(llm, policy(llm), settings.guards),
+        LlmStage(llm, policy(llm), settings.guards, settings.prompt_as_block),
         Token2WavStage(token2wav, policy(token2wav), settings.guards),
         AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
     )

@@ -10,10 +10,13 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Candidate, LoadedEngine, ResumeFrom, first_working
 from cosyserve.engines.gpu_facts import visible_gpus
+from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.model_pair import decoding_directory
 from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import decoder_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
 from services.token2wav.inputs.chunking import check_first_hop
@@ -29,7 +32,7 @@ def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "")
     if backend != "auto" or settings.device == "cpu":
         return False
     cache = settings.engines or default_directory()
-    return (auto_first or read_note(cache, TOKEN2WAV, settings.model, settings.engine_precision)) == TENSORRT
+    return (auto_first or read_note(cache, TOKEN2WAV, settings.weights, settings.engine_precision)) == TENSORRT
 
 
 def candidates(
@@ -107,7 +110,7 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
     be used.
     """
     if settings.first_hop_tokens:
-        check_first_hop(settings.first_hop_tokens, _generation(settings).hold_back_tokens)
+        _check_first_hop(settings)
     backend = _load(name, settings)
     if settings.first_hop_tokens:
         # The prompt's cut decides the samples, so only a replica with the same cut may continue a
@@ -140,14 +143,35 @@ def _load(name: str, settings: EngineSettings) -> Backend:
         return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share, held_back)
     if settings.model is None:
         raise SettingsError(f"backend {name} needs a model directory, and none is set")
+    directory = decoding_directory(settings.model, settings.decoder_model)
+    if name == "torch":
+        from services.token2wav.torch_backend import load_torch
+
+        return load_torch(directory, settings)
+    _check_exported(name, directory)
     if name == "onnxruntime":
         from services.token2wav.engines.backend import load_onnx
 
-        return load_onnx(settings.model, settings)
-    if name == "tensorrt":
-        from services.token2wav.engines.tensorrt import load_tensorrt
+        return load_onnx(directory.path, settings)
+    from services.token2wav.engines.tensorrt import load_tensorrt
 
-        return load_tensorrt(settings.model, settings)
-    from services.token2wav.torch_backend import load_torch
+    return load_tensorrt(directory.path, settings)
 
-    return load_torch(settings.model, settings)
+
+def _check_first_hop(settings: EngineSettings) -> None:
+    if settings.model is not None and settings.decoder_model is not None:
+        decoder = decoder_of(decoding_directory(settings.model, settings.decoder_model))
+        if decoder is not None:
+            raise SettingsError(
+                f"first_hop_tokens is {settings.first_hop_tokens}; {decoder.title} decodes a prompt as one block, "
+                "behind which the first hop has 25 tokens; leave it at 0"
+            )
+    check_first_hop(settings.first_hop_tokens, _generation(settings).hold_back_tokens)
+
+
+def _check_exported(name: str, directory: ModelDirectory) -> None:
+    if (decoder := decoder_of(directory)) is not None:
+        raise Unsuitable(
+            f"backend {name} runs exported graphs, and the flow of {decoder.title} ({directory.path}) cannot be "
+            "exported yet; backend torch runs it"
+        )

@@ -1,7 +1,6 @@
 """The torch backend: the model in PyTorch, for all three profiles."""
 
 import logging
-from pathlib import Path
 
 import torch
 
@@ -14,9 +13,11 @@ from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_spare
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
+from services.token2wav.decoders.kept_hops import KeptHopsDecoder
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
+from services.token2wav.flow.past import REFERENCE_CUT
 from services.token2wav.gpu.device.suitability import check_device, kernels_compile
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.loading import load_vocoder
@@ -30,8 +31,9 @@ GPU_CHOICES = {
 }
 
 
-def load_torch(model: Path, settings: EngineSettings) -> Backend:
-    """Load the model on the chosen device and set the process's number of CPU threads.
+def load_torch(directory: ModelDirectory, settings: EngineSettings) -> Backend:
+    """Load flow and vocoder of `directory` on the chosen device and set the process's number of
+    CPU threads.
 
     Raises ModelError naming file and tensor, SettingsError for a device or option that does not
     exist or cannot be used.
@@ -39,7 +41,7 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     for name, choices in GPU_CHOICES.items():
         if getattr(settings, name) not in choices:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
-    directory, device = ModelDirectory(model), device_of(settings.device)
+    device = device_of(settings.device)
     torch.set_num_threads(settings.threads)
     with phase("reading weights"):
         flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
@@ -70,7 +72,7 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
                 prompt_cache_bytes=settings.prompt_cache_bytes,
                 ahead=BlocksAhead(flow) if device.type == "cpu" and core_to_spare(settings.threads) else None,
             ),
-            Profile.UPSTREAM: whole_hop,
+            Profile.UPSTREAM: KeptHopsDecoder(flow, vocoder, REFERENCE_CUT) if flow.past.whole_prompt else whole_hop,
             Profile.OFFLINE: whole_hop,
         },
         lambda: flow.euler_steps,

@@ -28,6 +28,7 @@ from tools.verify.__main__ import main
 from tools.verify.report import Report, Row
 
 TINY, TINY3 = Path(__file__).parent / "tiny", Path(__file__).parent / "tiny3"
+STEP_AUDIO2 = Path(__file__).parent / "tiny-stepaudio2"
 
 
 def verify(directory: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:
@@ -63,6 +64,22 @@ def test_every_array_of_a_reference_bundle_passes(bundle: Path, rows: int, capsy
     assert stages.keys() >= {"text", "features", "llm", "flow", "vocoder", "token2wav"}
     verdicts = [row["verdict"] for rows in stages.values() for row in rows]
     assert verdicts == ["ok"] * max(rows, len(verdicts))
+
+
+def test_every_array_of_a_decoder_alone_passes_and_a_changed_one_fails_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = Path(shutil.copytree(STEP_AUDIO2, tmp_path / "bundle"))
+    with rewritten(bundle / "stream.npz") as arrays:
+        arrays["B_step_mel4"][0, 3, 7] += 0.001
+    with rewritten(bundle / "encoder.npz") as arrays:
+        arrays["novel"] = np.zeros(2, np.float32)
+    assert main([str(bundle), "--json"]) == 1
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    rows = [row for rows in stages.values() for row in rows]
+    assert len(rows) >= 164
+    bad = {row["array"]: row["verdict"] for row in rows if row["verdict"] != "ok"}
+    assert bad == {"stream.npz/B_step_mel4": "FAIL", "encoder.npz/novel": "MISSING"}
 
 
 def test_a_perturbed_weight_fails_and_names_what_it_reaches(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY, TINY3 = ROOT / "tests" / "golden" / "tiny", ROOT / "tests" / "golden" / "tiny3"
+STEP_AUDIO2 = ROOT / "tests" / "golden" / "tiny-stepaudio2"
 DEMO = ROOT / "models" / "demo"
 
 

@@ -38,14 +38,19 @@ class WholeStack:
 
 @contextlib.asynccontextmanager
 async def whole_stack(
-    model: Path, *, silent: SilentTokens | None = None, **orchestrator_settings: Any
+    model: Path,
+    *,
+    decoder_model: Path | None = None,
+    silent: SilentTokens | None = None,
+    **orchestrator_settings: Any,
 ) -> AsyncIterator[WholeStack]:
-    """All services on `model`, SERVING when the block begins. silent: tokens of which long runs are
+    """All services on `model`, SERVING when the block begins. decoder_model: of flow and vocoder,
+    where they are not those of `model`. silent: tokens of which long runs are
     not spoken; None: those of the model's generation.
     """
     silent = silent or generation_of(ModelDirectory(model)).silent
     llm = TorchBackend.load(LlmSettings(listen=HERE, model=model, backend="torch"))
-    token2wav = load_backend("torch", EngineSettings(model=model))
+    token2wav = load_backend("torch", EngineSettings(model=model, decoder_model=decoder_model))
     async with _around(model, llm, token2wav, orchestrator_settings, silent) as running_stack:
         yield running_stack
 

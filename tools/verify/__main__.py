@@ -22,11 +22,14 @@ import torch
 from cosyserve.commands.terminal.output import WRONG_USAGE, Parser, WrongUsage, report_failure
 from cosyserve.errors import ModelError
 from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import decoder_of
 from cosyserve.model_directory import ModelDirectory
-from tools.verify.recording import check_all_compared
+from tools.verify.recording import DECODER_INPUTS, INPUTS, check_all_compared
 from tools.verify.report import Report
 
 STAGES = ("text", "features", "llm", "flow", "vocoder", "token2wav")
+DECODER_STAGES = ("step_audio2.flow", "step_audio2.estimator", "step_audio2.vocoder")
+"""Of a directory that holds a flow and a vocoder alone."""
 SILENT = "silent"
 """A stage of generations that leave silent tokens out."""
 _NOT_COMPARED = 3
@@ -38,15 +41,20 @@ def run(directory: Path) -> dict[str, Report]:
     """
     model = ModelDirectory(directory)
     model.config()
-    stages = STAGES if generation_of(model).silent is None else (*STAGES, SILENT)
+    stages: tuple[str, ...] = DECODER_STAGES
+    inputs = DECODER_INPUTS
+    if decoder_of(model) is None:
+        stages = STAGES if generation_of(model).silent is None else (*STAGES, SILENT)
+        inputs = INPUTS
     reports = {stage: run_stage(stage, directory) for stage in stages}
     reports["arrays"] = Report()
-    check_all_compared(directory, [row.array for report in reports.values() for row in report.rows], reports["arrays"])
+    named = [row.array for report in reports.values() for row in report.rows]
+    check_all_compared(directory, named, reports["arrays"], inputs)
     return reports
 
 
 def run_stage(stage: str, directory: Path) -> Report:
-    """The rows of one of STAGES, or of SILENT."""
+    """The rows of one of STAGES or DECODER_STAGES, or of SILENT."""
     report = Report()
     try:
         import_module(f"tools.verify.{stage}").verify(directory, report)

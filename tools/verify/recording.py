@@ -124,7 +124,7 @@ def compare_file(directory: Path, file: str, report: Report, check: Callable[[Re
             recorded.report_rest()
 
 
-_INPUTS = {
+INPUTS = {
     "llm": r"(prompt_|system_)?text_ids|text_with_system_ids|prompt_speech_ids|forced_speech_ids|greedy_min_top2_gap"
     r"|nucleus_sharp_scale|bistream_(text_ids|prompt_speech_ids|limit)",
     "flow_encoder": r"prompt_token|token|spk_embedding",
@@ -139,11 +139,23 @@ _INPUTS = {
 """File -> pattern of the arrays that a comparison starts from and that prove nothing by
 themselves.
 """
+DECODER_INPUTS = {
+    "inputs": r"[A-Z]_(prompt_token|token|prompt_mel|spk)|rand_noise",
+    "encoder": "",
+    "estimator": r"x|mu|t|spks|cond|borders|mask_partial",
+    "mel": "",
+    "caches": "",
+    "stream": "",
+    "vocoder": r"noisy_(mel|noise)",
+}
+"""The same of a directory that holds a flow and a vocoder alone."""
 _OF_SOME_GENERATIONS = {"silent"}
 """Files that a bundle need not have."""
 
 
-def check_all_compared(directory: Path, rows: Sequence[str], report: Report) -> None:
+def check_all_compared(
+    directory: Path, rows: Sequence[str], report: Report, inputs: Mapping[str, str] = INPUTS
+) -> None:
     """Add a MISSING row for each array that arrays.json or a file names and that no row of `rows`
     accounts for.
 
@@ -151,7 +163,7 @@ def check_all_compared(directory: Path, rows: Sequence[str], report: Report) -> 
     """
     named = {re.split(r"[ (\[]", row, maxsplit=1)[0] for row in rows}
     listed = _listed(directory, report)
-    for file in sorted({*_INPUTS, *listed} - (_OF_SOME_GENERATIONS - set(listed))):
+    for file in sorted({*inputs, *listed} - (_OF_SOME_GENERATIONS - set(listed))):
         path = directory / f"{file}.npz"
         stored = _stored(path)
         if not path.exists() and path.name not in named:
@@ -165,7 +177,7 @@ def check_all_compared(directory: Path, rows: Sequence[str], report: Report) -> 
                 report.missing(row, "the file holds it, arrays.json does not name it")
             elif list(stored[array]) != listed[file][array]:
                 report.missing(row, f"shape {list(stored[array])}, arrays.json says {listed[file][array]}")
-            elif row not in named and not re.fullmatch(_INPUTS.get(file, ""), array):
+            elif row not in named and not re.fullmatch(inputs.get(file, ""), array):
                 report.missing(row, "no stage compared it")
 
 

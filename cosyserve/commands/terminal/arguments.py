@@ -13,6 +13,7 @@ from cosyserve.audio.encoding import AnyEncoding, CompressedEncoding, Encoding
 from cosyserve.commands.terminal.api_key import add_api_key
 from cosyserve.commands.terminal.service_lists import backend, devices, ports, replicas
 from cosyserve.commands.terminal.tls_arguments import add_client_tls, add_served_tls, served_tls
+from cosyserve.generations.model_pair import DECODER_MODEL, pair_variables
 from cosyserve.host.starting.serving import callers, strictness, wyoming_address
 from cosyserve.host.supervision.gpu_sharing import WAYS
 from cosyserve.settings import GPU_SHARING
@@ -99,7 +100,9 @@ def add_json(parser: argparse._ActionsContainer, default: bool | str = False) ->
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
-    """Options that decide which services run: --model, --backend, --device, --gpu-sharing."""
+    """Options that decide which services run: --model, --token2wav-model, --backend, --device,
+    --gpu-sharing.
+    """
     add_model(parser)
     parser.add_argument(
         "--backend",
@@ -119,13 +122,21 @@ def add_stack(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """--model"""
+    """--model, --token2wav-model"""
     parser.add_argument(
         "--model",
         type=Path,
         default=None,
         metavar="DIR",
         help="model directory of CosyVoice2 or CosyVoice3 (default: models/demo)",
+    )
+    parser.add_argument(
+        "--token2wav-model",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="directory of another flow and vocoder for its speech tokens, as that of Step-Audio2 "
+        f"(default: {DECODER_MODEL}, else those of --model)",
     )
 
 
@@ -247,6 +258,19 @@ def model_directory(given: Path | None) -> Path:
         return given
     bundled = Path(__file__).resolve().parents[3] / _DEMO_MODEL
     return bundled if bundled.is_dir() else _DEMO_MODEL
+
+
+def model_pair(arguments: argparse.Namespace) -> dict[str, str]:
+    """Variables of the services for --token2wav-model. Raises ModelError where it does not fit to
+    --model.
+    """
+    return pair_variables(model_directory(arguments.model), decoder_directory(arguments))
+
+
+def decoder_directory(arguments: argparse.Namespace) -> Path | None:
+    """The directory of another flow and vocoder, None without one."""
+    named = os.environ.get(DECODER_MODEL)
+    return arguments.token2wav_model or (Path(named) if named else None)
 
 
 def voices_url() -> str:

@@ -53,9 +53,15 @@ class Examination:
 
 
 def examine(
-    model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapping[str, str] = os.environ
+    model: Path,
+    listen: str,
+    *,
+    decoder_model: Path | None = None,
+    gpu_wanted: bool = False,
+    environ: Mapping[str, str] = os.environ,
 ) -> Examination:
-    """Run all checks; blocks while nvidia-smi runs. gpu_wanted: no GPU is a problem. Raises
+    """Run all checks; blocks while nvidia-smi runs. decoder_model: of a model of two directories
+    the second. gpu_wanted: no GPU is a problem. Raises
     SettingsError for a malformed `listen`.
     """
     machine = this_machine()
@@ -66,7 +72,7 @@ def examine(
         check_python(),
         *(check_library(library, machine) for library in SUPPORTED_LIBRARIES),
         *check_library_combinations(machine),
-        *check_model(model),
+        *check_model(model, decoder_model),
         check_cores(machine),
         check_memory(machine, weights),
         check_disk(cache_directory(environ), has_gpu),

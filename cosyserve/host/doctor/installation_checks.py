@@ -8,7 +8,9 @@ from pathlib import Path
 from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
+from cosyserve.generations.model_pair import decoding_directory
 from cosyserve.generations.reading import GENERATIONS, generation_of
+from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.host.hardware import Library, Machine, parse_version
 from cosyserve.model_directory import ModelDirectory
@@ -67,7 +69,8 @@ def check_library_combinations(machine: Machine) -> list[Finding]:
 
 
 CHECKPOINTS = (*LLM.weight_files, *TOKEN2WAV.weight_files)
-_NEEDED = (*CHECKPOINTS, "CosyVoice-BlankEN/config.json")
+_WITHOUT_DECODER = (*LLM.weight_files, "CosyVoice-BlankEN/config.json")
+_NEEDED = (*_WITHOUT_DECODER, *TOKEN2WAV.weight_files)
 _TOKENIZER = ("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt", "CosyVoice-BlankEN/tokenizer_config.json")
 _PHONEMES = "phonemes/symbols.json"
 """Used instead of a tokenizer by models trained on phonemes, such as the bundled one."""
@@ -81,8 +84,28 @@ def checkpoint_bytes(model: Path) -> int:
     return sum(path.stat().st_size for name in CHECKPOINTS if (path := model / name).is_file())
 
 
-def check_model(model: Path) -> list[Finding]:
-    """One finding if all is well, else one for each problem."""
+def check_model(model: Path, decoder_model: Path | None = None) -> list[Finding]:
+    """One finding for each directory if all is well, else one for each problem. decoder_model: of
+    flow and vocoder, where they are not those of `model`.
+    """
+    if decoder_model is None:
+        return _check_generation(model, _NEEDED)
+    return _check_generation(model, _WITHOUT_DECODER) + _check_decoder(model, decoder_model)
+
+
+def _check_decoder(model: Path, decoder_model: Path) -> list[Finding]:
+    fix = "give --token2wav-model a directory with flow.yaml, flow.pt and hift.pt that fits to --model"
+    try:
+        directory = decoding_directory(model, decoder_model)
+        title = token2wav_networks(directory).title
+    except ModelError as error:
+        return [problem("token2wav model", str(error), "token2wav does not start with it", fix)]
+    files = (decoder_model / name for name in TOKEN2WAV.weight_files)
+    wrong = [finding for path in files if (finding := _wrong(path, fix)) is not None]
+    return wrong or [ok("token2wav model", f"{decoder_model}: flow and vocoder of {title}, complete")]
+
+
+def _check_generation(model: Path, files: tuple[str, ...]) -> list[Finding]:
     fetch = f"cosyserve model download {model}"
     try:
         generation = generation_of(ModelDirectory(model))
@@ -93,7 +116,7 @@ def check_model(model: Path) -> list[Finding]:
         fetch += f" --generation {generation.name}"
     # Phonemes have no mark for the end of the system part.
     has_tokenizer = generation.prompt.required or (model / _TOKENIZER[0]).is_file() or not (model / _PHONEMES).is_file()
-    needed = (*_NEEDED, *_TOKENIZER) if has_tokenizer else _NEEDED
+    needed = (*files, *_TOKENIZER) if has_tokenizer else files
     findings = [wrong for name in needed if (wrong := _wrong(model / name, fetch)) is not None]
     findings += [
         note("model", wrong.observed, "no voice can be made of a recording; the model's own speak", fetch)

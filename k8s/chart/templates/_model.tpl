@@ -29,6 +29,33 @@
 {{- end }}
 {{- end }}
 
+{{- /* The directory of another flow and vocoder, in pods of token2wav. */}}
+{{- define "cosyserve.decoderMount" -}}
+{{- with .Values.model.token2wav }}
+{{- if or .claim .hostPath }}
+- name: token2wav-model
+  mountPath: {{ .path }}
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "cosyserve.decoderVolume" -}}
+{{- with .Values.model.token2wav }}
+{{- if .claim }}
+- name: token2wav-model
+  persistentVolumeClaim:
+    claimName: {{ .claim }}
+    readOnly: true
+{{- else if .hostPath }}
+- name: token2wav-model
+  hostPath:
+    path: {{ .hostPath }}
+    type: Directory
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "cosyserve.modelFetch" -}}
 {{- with .Values.model.fetch }}
 {{- if .url }}

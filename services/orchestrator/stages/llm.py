@@ -34,6 +34,8 @@ class LlmStage:
     policy: RetryPolicy
     guards: bool
     """Whether tokens and word times are checked."""
+    prompt_as_block: bool = False
+    """See `OrchestratorSettings`."""
 
     async def generate(
         self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
@@ -41,7 +43,8 @@ class LlmStage:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of
         takeovers. Raises the SpeechFault that the stage or the word times show.
         """
-        setup = _setup(utterance, conditioning, stream, self.guards)
+        prompt_tokens = 0 if self.prompt_as_block else len(conditioning.speech_tokens)
+        setup = _setup(utterance, conditioning, stream, self.guards, prompt_tokens)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))
         begin = time.monotonic()
@@ -103,9 +106,10 @@ class LlmStage:
 
 
 def _setup(
-    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, guards: bool
+    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, guards: bool, prompt_tokens: int
 ) -> llm_pb2.GenerateSetup:
-    first_hop = tokens_to_first_border(len(conditioning.speech_tokens), utterance.first_hop_tokens)
+    """prompt_tokens: those in front of the first hop on its grid."""
+    first_hop = tokens_to_first_border(prompt_tokens, utterance.first_hop_tokens)
     return llm_pb2.GenerateSetup(
         prompt_text_ids=conditioning.text_ids,
         prompt_speech_tokens=conditioning.llm_prompt_tokens,

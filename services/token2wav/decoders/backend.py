@@ -45,6 +45,10 @@ class EngineSettings:
 
     model: Path | None = None
     """Model directory; the fake backend needs none."""
+    decoder_model: Path | None = None
+    """Directory of flow and vocoder, where they are not those of `model`: of Step-Audio2, or of the
+    same generation.
+    """
     device: str = "cpu"
     """Device as torch names it."""
     threads: int = 1
@@ -94,3 +98,8 @@ class EngineSettings:
     """Fault that the fake simulates: one of FAKE_FAULTS, or empty."""
     fake_fault_share: float = 1.0
     """Share of all (seed, sentence) pairs that have the fault, 0 to 1."""
+
+    @property
+    def weights(self) -> Path | None:
+        """Where flow and vocoder are."""
+        return self.decoder_model or self.model

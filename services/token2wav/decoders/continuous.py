@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cosyserve.errors import CosyserveError
-from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.decoders.continuous_state import BlocksAhead, ContinuousState, Span, take_early
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
 from services.token2wav.flow.flow import Flow, as_prompt
-from services.token2wav.inputs.chunking import last_border
+from services.token2wav.inputs.chunking import Grid
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.vocoder.state import window_frames
 from services.token2wav.vocoder.time_stretch import MelStretch
@@ -57,23 +57,39 @@ class ContinuousDecoder:
         """Keys and values of the flow; the vocoder's state does not grow."""
         return MEL_FRAMES_PER_TOKEN * self._flow.config.state_bytes_per_frame(self._flow.estimator.dtype)
 
+    @property
+    def whole_prompt(self) -> bool:
+        """See `DecodesPromptWhole`."""
+        return self._flow.past.whole_prompt
+
+    def growth_bytes(self, tokens: int) -> int:
+        """See `BoundsItsState`."""
+        frames, held = MEL_FRAMES_PER_TOKEN * tokens, self._flow.past.held_frames
+        kept = frames if held is None else min(frames, held)
+        config = self._flow.config
+        encoder = int((frames - kept) * config.encoder_bytes_per_frame)
+        return kept * config.state_bytes_per_frame(self._flow.estimator.dtype) + encoder
+
     def start(self, sentence: Sentence) -> ContinuousState:
         """A stream at the first prompt token, or at the last border inside the prompt if the state
         there is cached.
         """
         voice, key = sentence.voice, sentence.voice.state_key
         prompt = torch.from_numpy(voice.tokens)
-        phase = MEL_FRAMES_PER_TOKEN * (-len(prompt) % CHUNK_TOKENS)
-        shared = bool(key) and last_border(len(prompt)) > 0
+        grid = Grid(len(prompt), self.whole_prompt)
+        shared = bool(key) and grid.last_border() > 0
         cached = self._prompts.get(key) if shared else None
         return ContinuousState(
             prompt=prompt,
+            grid=grid,
             key=key if shared else "",
             flow=self._flow.start(as_prompt(voice), sentence.euler_steps)
             if cached is None
             else self._flow.fork(cached),
             stretch=MelStretch(sentence.speed, self._flow.device),
-            vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, phase, window_frames(sentence.speed)),
+            vocoder=self._vocoder.start(
+                sentence.seed, sentence.sentence_index, grid.frames_to_border(), window_frames(sentence.speed)
+            ),
             cached=None if cached is None else weakref.ref(cached),
             prompt_cached=cached is not None if shared else None,
         )
@@ -172,7 +188,10 @@ class ContinuousDecoder:
         mels = self._flow.blocks(
             [step_input.state.flow for step_input in step_inputs],
             [known[begin:end] for known, (begin, end) in zip(tokens, spans, strict=True)],
-            [known[end : end + LOOKAHEAD_TOKENS] for known, (_, end) in zip(tokens, spans, strict=True)],
+            [
+                known[step_input.state.grid.lookahead(step_input.until)]
+                for known, step_input in zip(tokens, step_inputs, strict=True)
+            ],
         )
         for step_input, mel in zip(step_inputs, mels, strict=True):
             if mel is not None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.stream_cache import FlowState
-from services.token2wav.inputs.chunking import last_border, next_border
+from services.token2wav.flow.flow_state import FlowState
+from services.token2wav.inputs.chunking import Grid
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import MelStretch
 
@@ -47,6 +47,7 @@ class ContinuousState:
     """
 
     prompt: Tensor
+    grid: Grid
     key: str
     """Cache key of the state at the end of the prompt; empty: it is not cached."""
     flow: FlowState
@@ -81,20 +82,20 @@ class ContinuousState:
 
     def reach(self, end: int) -> int:
         """One grid block."""
-        return next_border(self.position, end)
+        return self.grid.next_border(self.position, end)
 
     def early(self, tokens: int) -> int:
         """The last border inside the prompt whose look-ahead is known, given `tokens` generated
         tokens.
         """
-        return last_border(len(self.prompt), tokens)
+        return self.grid.last_border(tokens)
 
     @property
     def inside(self) -> int:
         """The last border inside the prompt whose look-ahead is prompt too: up to there the state
         depends only on the voice.
         """
-        return last_border(len(self.prompt))
+        return self.grid.last_border()
 
     def cancel(self) -> None:
         """Flow and vocoder skip this stream from the next Euler step or window on. May be called

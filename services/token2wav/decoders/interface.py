@@ -85,6 +85,30 @@ class HasPages(Protocol):
         """Pages that streams hold, and pages that there are. May be called from any thread."""
 
 
+@runtime_checkable
+class DecodesPromptWhole(Protocol):
+    """A decoder whose streams may take the prompt as one block, so that the grid of their blocks
+    starts behind it.
+    """
+
+    @property
+    def whole_prompt(self) -> bool:
+        """Whether they do."""
+
+
+def takes_prompt_whole(decoder: object) -> bool:
+    """Whether the grid of a decoder's blocks starts behind the prompt."""
+    return isinstance(decoder, DecodesPromptWhole) and decoder.whole_prompt
+
+
+@runtime_checkable
+class BoundsItsState(Protocol):
+    """A decoder that knows how far the state of a stream grows."""
+
+    def growth_bytes(self, tokens: int) -> int:
+        """Bytes that a stream holds after so many generated tokens, without those of its prompt."""
+
+
 S = TypeVar("S", bound=StreamState)
 
 

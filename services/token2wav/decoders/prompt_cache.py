@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from services.token2wav.flow.stream_cache import FlowState
+from services.token2wav.flow.flow_state import FlowState
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.errors import InternalFault, NonFinite
-from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from cosyserve.errors import NonFinite
+from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.flow.flow_state import FlowState
 from services.token2wav.flow.masks import Mask, chunk_mask
 from services.token2wav.flow.network import FlowNetwork, NetworkConfig
+from services.token2wav.flow.past import WHOLE_PAST, Past
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
-from services.token2wav.flow.stream_cache import EMPTY, CachedPass, FlowState, StreamCache, Workspace
+from services.token2wav.flow.stream_cache import EMPTY, CachedPass, StreamCache, Workspace
 from services.token2wav.inputs.request import Cancelled, Stop, Voice, never
 
 
@@ -51,10 +53,14 @@ class Flow:
     own content, so its mel is bit-identical whatever runs concurrently. Otherwise blocks of equal
     length and number of Euler steps form one batch, whose results equal the single ones within 2e-5
     in float32. Default: on for the CPU, off for other devices.
+
+    past: what the streams of `blocks` keep, and where their blocks lie.
     """
 
-    def __init__(self, config: NetworkConfig, network: FlowNetwork, device: torch.device) -> None:
-        self.config, self.device = config, device
+    def __init__(
+        self, config: NetworkConfig, network: FlowNetwork, device: torch.device, past: Past = WHOLE_PAST
+    ) -> None:
+        self.config, self.device, self.past = config, device, past
         self._turn = threading.Lock()
         self._workspace = Workspace() if device.type == "cpu" else None
         self.batch_invariant = device.type == "cpu"
@@ -101,10 +107,12 @@ class Flow:
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
     @torch.inference_mode()
-    def start(self, voice: VoicePrompt, euler_steps: int = EULER_STEPS) -> FlowState:
-        """A stream with nothing computed yet, of so many Euler steps a block (5 to 10)."""
+    def start(self, voice: VoicePrompt, euler_steps: int = EULER_STEPS, past: Past | None = None) -> FlowState:
+        """A stream with nothing computed yet, of so many Euler steps a block (5 to 10). past: None
+        is that of the flow.
+        """
         condition = voice.mel.to(self.device, torch.float32, copy=True)
-        return FlowState(self.speaker(voice), condition, steps=(EMPTY,) * euler_steps)
+        return FlowState(self.speaker(voice), condition, past or self.past, steps=(EMPTY,) * euler_steps)
 
     def fork(self, state: FlowState) -> FlowState:
         """A second stream at the position of `state`. Both share the stored past, because no block
@@ -113,6 +121,7 @@ class Flow:
         return FlowState(
             speaker=state.speaker,
             condition=state.condition,
+            past=state.past,
             position=state.position,
             fault=state.fault,
             encoder=state.encoder,
@@ -124,15 +133,15 @@ class Flow:
         """The next block of each stream; exact under streaming masks, because a block sees nothing
         after it.
 
-        tokens[i]: int64 [n] of the grid that starts at the first prompt token, n = 25 or, at the
-        end of the sentence, 1..25. lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2
-        that exist. Returns mel float32 [80, 2n] per stream, including the prompt's frames. The
-        result is None for a cancelled stream and for a stream with a `fault`, which holds the
-        reason; the other streams continue. Raises InternalFault before any work for blocks off the
-        grid; then no state has changed.
+        tokens[i]: int64 [n] from the stream's position on, n = 25 or, at the end of the sentence,
+        1..25; a prompt as one block has any length (`Past.check`). lookahead[i]: int64, the next 3
+        tokens or, at the end, the 0..2 that exist. Returns mel float32 [80, 2n] per stream,
+        including the prompt's frames. The result is None for a cancelled stream and for a stream
+        with a `fault`, which holds the reason; the other streams continue. Raises InternalFault
+        before any work for blocks off the grid; then no state has changed.
         """
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
-            _check_grid(state, block.numel(), ahead.numel())
+            state.past.check(state.prompt, state.position, block.numel(), ahead.numel())
         results: list[Tensor | None] = [None] * len(states)
         for group in self._groups(tokens, states):
             with self._turn:
@@ -173,7 +182,8 @@ class Flow:
             [self._condition(states[at].condition, first, frames) for at, first in zip(live, firsts, strict=True)]
         )
         inputs = Solver.inputs(mu, torch.stack([states[at].speaker for at in live]), conditions)
-        x = torch.stack([self.noise[first : first + frames] for first in firsts])
+        noises = [states[at].past.first_noise(states[at].prompt, states[at].position) for at in live]
+        x = torch.stack([self.noise[first : first + frames] for first in noises])
         steps: dict[int, list[StreamCache]] = {at: [] for at in live}
         number = len(states[live[0]].steps)
         for step in range(number):
@@ -186,7 +196,7 @@ class Flow:
             cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
             x = self._solver.step(step, x, inputs, cache, None, number)
             for at, past in zip(live, cache.after(), strict=True):
-                steps[at].append(past)
+                steps[at].append(states[at].past.kept(states[at].prompt, past))
         advanced: list[Tensor | None] = [None] * len(states)
         good = plausible(x).tolist()
         for row, at in enumerate(live):
@@ -230,14 +240,3 @@ def with_lookahead(voice: VoicePrompt, tokens: Tensor, *, final: bool) -> tuple[
     """The ids to compute, those of the prompt included, and their look-ahead: none at the end."""
     ids = torch.cat((voice.tokens, tokens.cpu()))
     return (ids, ids[:0]) if final else (ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:])
-
-
-def _check_grid(state: FlowState, count: int, seen: int) -> None:
-    if state.position % CHUNK_TOKENS:
-        raise InternalFault(
-            f"a block after the last: the stream ended off the grid of {CHUNK_TOKENS} tokens, at {state.position}"
-        )
-    if count > CHUNK_TOKENS or seen > LOOKAHEAD_TOKENS or (count < CHUNK_TOKENS and seen):
-        raise InternalFault(
-            f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
-        )

@@ -31,8 +31,14 @@ class NetworkConfig(Protocol):
         because it has no attention.
         """
 
+    @property
+    def encoder_bytes_per_frame(self) -> float:
+        """Bytes of keys and values for a mel frame in front of the estimator, which are never
+        dropped.
+        """
+
     def state_bytes_per_frame(self, estimator_dtype: torch.dtype = torch.float32) -> int:
-        """Bytes by which a stream's state grows with each mel frame."""
+        """Bytes of all keys and values for a mel frame that is kept."""
 
 
 class VelocityEstimator(Protocol):

@@ -15,9 +15,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InternalFault
-from cosyserve.spec import EULER_STEPS
-
 
 @dataclass(frozen=True)
 class StreamCache:
@@ -34,6 +31,14 @@ class StreamCache:
     def frames(self) -> int:
         """Frames before the next block, of a network with attention."""
         return sum(block.shape[3] for block in self.attentions[0]) if self.attentions else 0
+
+    def without_middle(self, first: int, newest: int) -> "StreamCache":
+        """Of each attention only the `first` blocks and the `newest` ones; the same cache where
+        there are no others.
+        """
+        if not self.attentions or len(self.attentions[0]) <= first + newest:
+            return self
+        return StreamCache(self.convolutions, tuple((*each[:first], *each[-newest:]) for each in self.attentions))
 
     @cached_property
     def bytes(self) -> int:
@@ -148,37 +153,3 @@ class CachedPass:
 
 
 EMPTY = StreamCache()
-EMPTY_PER_STEP = (EMPTY,) * EULER_STEPS
-
-
-@dataclass(eq=False)
-class FlowState:
-    """Passed in and advanced by `Flow.blocks`. Owned by one thread; only `cancelled` may be set
-    from another one.
-
-    speaker: projected embedding, float32 [80]. condition: the prompt's mel, float32 [2P, 80], on
-    the flow's device.
-    """
-
-    speaker: Tensor
-    condition: Tensor
-    position: int = 0
-    """Tokens computed, those of the prompt included."""
-    cancelled: bool = False
-    """Read before every Euler step. A stream that is seen cancelled frees its memory and computes
-    nothing any more.
-    """
-    fault: InternalFault | None = None
-    """Why this stream, and no other of its batch, cannot continue."""
-    encoder: StreamCache = EMPTY
-    steps: tuple[StreamCache, ...] = EMPTY_PER_STEP
-    """One for each Euler step of the stream."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes held, including those shared with forks."""
-        return self.speaker.nbytes + self.condition.nbytes + self.encoder.bytes + sum(step.bytes for step in self.steps)
-
-    def release(self) -> None:
-        """Drop the stored past; memory that is shared with a fork stays with the fork."""
-        self.encoder, self.steps = EMPTY, (EMPTY,) * len(self.steps)

@@ -16,10 +16,11 @@ class TimeEmbedding:
 
     def __init__(self, first: Linear, second: Linear) -> None:
         self._first, self._second = first, second
+        self.width_in = first.weight.shape[1]
 
     def sinusoid(self, t: Tensor) -> Tensor:
         """t [rows] in 0..1 -> float32 [rows, sinusoids]: sines, then cosines, of 1000 t."""
-        half = self._first.weight.shape[1] // 2
+        half = self.width_in // 2
         exponent = torch.arange(half, dtype=torch.float32, device=t.device) * -(math.log(10000.0) / (half - 1))
         # A thousand times the last place of a rate is seen in its sine, and in float32 processors
         # differ in it.

@@ -1,7 +1,8 @@
 """Where a sentence is cut into hops: a pure schedule for each request.
 
 Cuts lie on the grid of 25 tokens that starts at the first prompt token, because the flow's
-attention masks do. A schedule determines which range of generated tokens is decoded next, given how
+attention masks do; or, for a flow that takes the prompt as one block, on the grid that starts
+behind it. A schedule determines which range of generated tokens is decoded next, given how
 many exist; it never changes the samples. Source: compatibility specification section 6.1.
 
 Trimming the start of the prompt moves the grid, so that its first border follows soon after the
@@ -38,14 +39,15 @@ class Hop:
 class Schedule:
     """The hops of one request.
 
-    prompt_tokens: offset of the first generated token on the grid. least_first: minimum number of
+    prompt_tokens: tokens in front of the first generated one. least_first: minimum number of
     tokens in the first hop. lengths: tokens of the following hops, the last entry repeats; empty:
-    the whole sentence is one hop.
+    the whole sentence is one hop. whole_prompt: the grid starts behind the prompt.
     """
 
     prompt_tokens: int
     least_first: int
     lengths: tuple[int, ...]
+    whole_prompt: bool = False
 
     def next(self, last: Hop | None, have: int, finished: bool) -> Hop | None:
         """The hop after `last` that can be decoded with `have` generated tokens; None if more
@@ -68,27 +70,77 @@ class Schedule:
         index, start = (0, 0) if last is None else (last.index + 1, last.end)
         return start + self._length(index) + LOOKAHEAD_TOKENS
 
+    def blocks(self, position: int, end: int) -> int:
+        """Grid blocks that are computed to get from `position` to `end`, at least one; a prompt as
+        one block counts as many as it is long.
+        """
+        if not self.whole_prompt:
+            return grid_blocks(position, end)
+        prompt = -(-max(min(end, self.prompt_tokens) - position, 0) // CHUNK_TOKENS)
+        if end <= self.prompt_tokens:
+            return max(prompt, 1)
+        return prompt + grid_blocks(max(position - self.prompt_tokens, 0), end - self.prompt_tokens)
+
     def _length(self, index: int) -> int:
         if index == 0:
-            to_border = -self.prompt_tokens % CHUNK_TOKENS
+            to_border = 0 if self.whole_prompt else -self.prompt_tokens % CHUNK_TOKENS
             blocks = -(-max(self.least_first - to_border, 0) // CHUNK_TOKENS)
             return to_border + CHUNK_TOKENS * blocks
         return self.lengths[min(index, len(self.lengths)) - 1]
 
 
-def schedule(profile: Profile, prompt_tokens: int, hops: Hops) -> Schedule:
+def schedule(profile: Profile, prompt_tokens: int, hops: Hops, *, whole_prompt: bool = False) -> Schedule:
     """The schedule of a request.
 
     Continuous: the first hop ends at the first grid border with at least `first_hop_tokens` new
     tokens; later hops have 25 tokens, or 25, 50, 100, ... Upstream: 25 tokens plus the distance to
-    the border, then 50, 100, 100, ... Offline: one hop.
+    the border, then 50, 100, 100, ... Offline: one hop. whole_prompt: the flow takes the prompt as
+    one block; its reference has hops of 25 tokens.
     """
     if profile is Profile.OFFLINE:
         return Schedule(prompt_tokens, 0, ())
     if profile is Profile.UPSTREAM:
-        lengths = _lengths(hops.growth or Growth.EXPONENTIAL, hops.max_hop_tokens)
-        return Schedule(prompt_tokens, max(hops.first_hop_tokens, CHUNK_TOKENS), lengths[1:] or lengths)
-    return Schedule(prompt_tokens, hops.first_hop_tokens, _lengths(hops.growth or Growth.FIXED, hops.max_hop_tokens))
+        lengths = _lengths(hops.growth or (Growth.FIXED if whole_prompt else Growth.EXPONENTIAL), hops.max_hop_tokens)
+        later = lengths[1:] or lengths
+        return Schedule(prompt_tokens, max(hops.first_hop_tokens, CHUNK_TOKENS), later, whole_prompt)
+    lengths = _lengths(hops.growth or Growth.FIXED, hops.max_hop_tokens)
+    return Schedule(prompt_tokens, hops.first_hop_tokens, lengths, whole_prompt)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the blocks of a stream end, counted from the first prompt token: every 25 tokens, or,
+    with `whole_prompt`, behind the prompt and every 25 tokens after it.
+    """
+
+    prompt: int
+    whole_prompt: bool = False
+
+    def next_border(self, position: int, end: int) -> int:
+        """End of the block that begins at or contains `position`, at most `end`."""
+        if not self.whole_prompt:
+            return next_border(position, end)
+        if position < self.prompt:
+            return min(self.prompt, end)
+        return self.prompt + next_border(position - self.prompt, end - self.prompt)
+
+    def last_border(self, tokens: int = 0) -> int:
+        """The last border inside the prompt whose look-ahead is known when `tokens` generated
+        tokens follow it. That of a prompt as one block wraps round, so it is always known.
+        """
+        return self.prompt if self.whole_prompt else last_border(self.prompt, tokens)
+
+    def frames_to_border(self) -> int:
+        """Mel frames from the end of the prompt to the next border, 0 to 49."""
+        return 0 if self.whole_prompt else MEL_FRAMES_PER_TOKEN * (-self.prompt % CHUNK_TOKENS)
+
+    def lookahead(self, end: int) -> slice:
+        """Which tokens the block up to `end` sees behind it, as far as they exist. A prompt as one
+        block sees its own first ones.
+        """
+        if self.whole_prompt and end == self.prompt:
+            return slice(0, min(self.prompt, LOOKAHEAD_TOKENS))
+        return slice(end, end + LOOKAHEAD_TOKENS)
 
 
 def next_border(position: int, end: int) -> int:

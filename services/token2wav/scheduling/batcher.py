@@ -4,8 +4,7 @@ and step.
 A new stream waits for at most the step in progress. Which streams share a step, and how many,
 follows from when their players run dry (`next_step`). A first chunk is held back if the second one
 would arrive too late (`first_chunk_delay`). A sentence of the offline profile is one long step and
-runs only when no other stream has work. There is no polling: the thread sleeps until tokens, a
-reader or a new stream wakes it.
+runs when no other stream has work. The thread sleeps until tokens, a reader or a stream wakes it.
 """
 
 import logging
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CallersDeadline, CosyserveError, InternalFault, Unavailable
-from services.token2wav.decoders.interface import Decoded, Decoder, HasPages
+from services.token2wav.decoders.interface import Decoded, Decoder, HasPages, takes_prompt_whole
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
@@ -94,8 +93,9 @@ class Batcher:
         """
         decoder = self._decoders[sentence.profile]
         prompt = decoder.start_bytes(sentence.voice)
-        needed = self._budget.needed(prompt, decoder.token_bytes)
-        cuts = schedule(sentence.profile, len(sentence.voice.tokens), sentence.hops)
+        needed = self._budget.needed(prompt, decoder)
+        prompt_tokens, whole = len(sentence.voice.tokens), takes_prompt_whole(decoder)
+        cuts = schedule(sentence.profile, prompt_tokens, sentence.hops, whole_prompt=whole)
         with self._changed:
             if self._closing:
                 raise Unavailable("the decoder is closing")

@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 
-from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.measurements import Clock, ForecastErrors, StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import ScheduledWork
@@ -66,7 +65,7 @@ class SecondChunkForecast:
         begin = slot.state.position - slot.schedule.prompt_tokens
         end = slot.hop.end if slot.decoding else min(slot.schedule.needed(slot.hop), max(len(slot.tokens), begin + 1))
         prompt = slot.schedule.prompt_tokens
-        return grid_blocks(prompt + begin, prompt + end) * self._costs.typical(1)
+        return slot.schedule.blocks(prompt + begin, prompt + end) * self._costs.typical(1)
 
     def _goes_first(self, other: StreamSlot, slot: StreamSlot, slots: Sequence[StreamSlot], now: float) -> bool:
         """Whether a step of `other` may come before the next one of `slot`, see

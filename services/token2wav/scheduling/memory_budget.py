@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cosyserve.errors import Overloaded
+from services.token2wav.decoders.interface import BoundsItsState, Decoder
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
 RETRY_AFTER_SECONDS = 1.0
@@ -57,9 +59,12 @@ class Budget:
                 retry_after=RETRY_AFTER_SECONDS,
             )
 
-    def needed(self, start_bytes: int, token_bytes: int) -> int:
+    def needed(self, start_bytes: int, decoder: Decoder[Any]) -> int:
         """Bytes that a stream claims when it is opened."""
-        return start_bytes + self._limits.reserve_tokens * token_bytes
+        tokens = self._limits.reserve_tokens
+        if isinstance(decoder, BoundsItsState):
+            return start_bytes + decoder.growth_bytes(tokens)
+        return start_bytes + tokens * decoder.token_bytes
 
     def used_up(self, slots: Sequence[StreamSlot]) -> bool:
         """Whether the streams hold the whole budget."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.token2wav.decoders.interface import StepInput, StreamState
-from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.measurements import StepCosts, bucket
 from services.token2wav.scheduling.memory_budget import Budget
@@ -102,7 +101,7 @@ class ScheduledWork:
         """Grid blocks that were computed, once the step is over: a stream may have had to give up
         its memory in it.
         """
-        return _blocks(0, self.step_input) if self.step_input.state.recomputing else self.pending.blocks
+        return _blocks(self.slot, 0, self.step_input) if self.step_input.state.recomputing else self.pending.blocks
 
 
 def is_late(slot: StreamSlot, now: float, step_seconds: float) -> bool:
@@ -155,7 +154,7 @@ class NextStep:
             else slot.waiting_since + FIRST_SOUND_SECONDS
         )
         return ScheduledWork(
-            slot, step_input, PendingBlocks(_blocks(step_input.state.position, step_input), by, slot.is_playing)
+            slot, step_input, PendingBlocks(_blocks(slot, step_input.state.position, step_input), by, slot.is_playing)
         )
 
     def _silent_first(self, works: list[ScheduledWork], now: float) -> list[ScheduledWork]:
@@ -175,8 +174,8 @@ class NextStep:
         return silent + playing
 
 
-def _blocks(position: int, step_input: StepInput[StreamState]) -> int:
+def _blocks(slot: StreamSlot, position: int, step_input: StepInput[StreamState]) -> int:
     """Grid blocks from `position` to the end of the input; all blocks for a stream that is
     recomputed.
     """
-    return grid_blocks(0 if step_input.state.recomputing else position, step_input.until)
+    return slot.schedule.blocks(0 if step_input.state.recomputing else position, step_input.until)

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.generations.own_weights import require_own_weights
-from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import decoder_of, token2wav_networks
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.model_files import YamlSection, read_tensors
+from services.token2wav.vocoder.default_sizes import sizes_of_tensors
 
 F0_LAYERS = 5
 F0_KERNEL = 3
@@ -110,9 +111,15 @@ class VocoderConfig:
 
 def read_config(directory: ModelDirectory) -> VocoderConfig:
     """Raises ModelError naming the yaml key that is missing, has the wrong type or a value that is
-    not implemented.
+    not implemented. The yaml of a separate decoder says nothing of its vocoder, whose tensors are
+    read then.
     """
-    config = VocoderConfig(**sizes_in_yaml(directory, "hift"))
+    if decoder_of(directory) is None:
+        sizes = sizes_in_yaml(directory, "hift")
+    else:
+        path = directory.file(FILE)
+        sizes = sizes_of_tensors(path, _canonical(path, read_tensors(path)))
+    config = VocoderConfig(**sizes)
     check_sizes(directory, config)
     return config
 
@@ -121,7 +128,7 @@ def sizes_in_yaml(directory: ModelDirectory, network: str) -> dict[str, Any]:
     """The fields of VocoderConfig, which every vocoder network has. Raises ModelError as
     `read_config` does, and for a directory whose vocoder is another network.
     """
-    if (found := generation_of(directory).vocoder_network) != network:
+    if (found := token2wav_networks(directory).vocoder_network) != network:
         raise ModelError(f"{directory.path}: its vocoder is the network {found}; this runs {network}")
     hift = YamlSection(directory, "hift")
     hift.require(_FIXED)

@@ -9,10 +9,11 @@ import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import Mode, Summary, TextWarning, WordTime
+from cosyserve.generations.model_pair import pair_variables
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.calls import heard
 from tests.stacks.roster import Roster
-from tests.stacks.up_process import TINY, TINY3
+from tests.stacks.up_process import STEP_AUDIO2, TINY, TINY3
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = (
@@ -48,6 +49,15 @@ async def test_a_killed_process_of_cosyvoice3_is_not_heard() -> None:
         for stage in replicas:
             await roster.complete(token2wav=2, llm=2)
             await killed_and_not_heard(stack, roster, stage, "A few words more than one block.")
+
+
+async def test_a_killed_process_of_step_audio2_is_not_heard() -> None:
+    """The decoder of another directory behind the tokens of CosyVoice2."""
+    roster = Roster()
+    environ = {"COSYSERVE_ORCHESTRATOR_GUARDS": "false", **pair_variables(TINY, STEP_AUDIO2)}
+    async with local_deployment(TINY, replicas={"token2wav": 2}, environ=environ, log=roster) as stack:
+        await roster.complete(token2wav=2)
+        await killed_and_not_heard(stack, roster, "token2wav", "A few words more than one block.")
 
 
 async def killed_and_not_heard(stack: LocalDeployment, roster: Roster, stage: str, text: str = LONG) -> None:

@@ -17,8 +17,8 @@ from cosyserve.errors import NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS
 from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.flow_state import FlowState
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Cancelled
 from tests.stacks.up_process import TINY, TINY3
 from tests.unit.token2wav.gpu.small_flow import random_voice

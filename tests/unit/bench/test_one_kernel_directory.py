@@ -82,9 +82,9 @@ def test_all_of_them_name_the_same_place(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert facts["triton"]
 
 
-def test_a_model_that_is_unsuitable_leaves_the_setting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_unsuitable_leaves_the_setting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", ELSEWHERE)
-    monkeypatch.setattr(token2wav, "check_flow", lambda directory: (_ for _ in ()).throw(Unsuitable("another network")))
+    monkeypatch.setattr(token2wav, "check_device", lambda device: (_ for _ in ()).throw(Unsuitable("an old GPU")))
     unused: Any = None
     with pytest.raises(Unsuitable):
         token2wav._paged(ModelDirectory(TINY), CUDA, EngineSettings(model=TINY), unused, unused)

@@ -281,6 +281,32 @@ def test_certificates_are_mounted_and_used_everywhere(file: str) -> None:
             assert settings.calls.files == CertificateFiles(ca=folder / "ca.crt")
 
 
+def test_the_example_of_step_audio2_has_three_decoders_of_one_name_and_gpus_of_their_own() -> None:
+    """On top of compose.gpus.yaml, whose token2wav is the first of them."""
+    added, first = services("compose.step-audio2.yaml"), services("compose.gpus.yaml")["token2wav"]
+    decoders = {name: service for name, service in added.items() if name.startswith("token2wav")}
+    assert sorted(decoders) == ["token2wav", "token2wav-2", "token2wav-3"]
+    gpus = [first["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]]
+    for name, service in decoders.items():
+        weights = [mount for mount in service["volumes"] if isinstance(mount, dict)]
+        variables = {**first["environment"], **service["environment"], "COSYSERVE_TOKEN2WAV_LISTEN": "0.0.0.0:50054"}
+        settings = load(Token2WavSettings, "COSYSERVE_TOKEN2WAV_", variables)
+        assert str(settings.decoder_model) == weights[-1]["target"]
+        assert weights[-1]["read_only"] is True
+        if name != "token2wav":
+            assert service["build"] == first["build"]
+            assert service["networks"] == {"default": {"aliases": ["token2wav"]}}
+            gpus.append(service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"])
+    assert gpus == [["${TOKEN2WAV_GPU:-1}"], ["${TOKEN2WAV_GPU_2:-2}"], ["${TOKEN2WAV_GPU_3:-3}"]]
+    variables = {
+        **environment(services("compose.gpus.yaml")["orchestrator"]),
+        **added["orchestrator"]["environment"],
+        "COSYSERVE_ORCHESTRATOR_LISTEN": "0.0.0.0:50051",
+        "COSYSERVE_ORCHESTRATOR_INSECURE": "true",
+    }
+    assert load(OrchestratorSettings, "COSYSERVE_ORCHESTRATOR_", variables).prompt_as_block
+
+
 @pytest.mark.parametrize("file", COMPOSE)
 def test_compose_itself_reads_the_file(file: str) -> None:
     program = shutil.which("docker-compose")

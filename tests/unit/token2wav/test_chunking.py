@@ -7,7 +7,15 @@ from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import Generation
-from services.token2wav.inputs.chunking import LEAST_PROMPT, Hop, check_first_hop, next_border, schedule, trim_prompt
+from services.token2wav.inputs.chunking import (
+    LEAST_PROMPT,
+    Grid,
+    Hop,
+    check_first_hop,
+    next_border,
+    schedule,
+    trim_prompt,
+)
 from services.token2wav.inputs.request import Growth, Hops, Profile, Voice
 from tests.unit.token2wav.speaking import TINY
 
@@ -84,6 +92,29 @@ def test_offline_is_one_hop_when_all_tokens_are_there() -> None:
 
 def test_blocks_end_on_the_grid() -> None:
     assert [next_border(0, 60), next_border(25, 60), next_border(50, 60), next_border(7, 20)] == [25, 50, 60, 20]
+
+
+def test_the_grid_of_a_prompt_as_one_block_starts_behind_it() -> None:
+    grid = Grid(37, whole_prompt=True)
+    assert [grid.next_border(at, 100) for at in (0, 37, 40, 62, 87)] == [37, 62, 62, 87, 100]
+    assert (grid.last_border(), grid.last_border(1), grid.frames_to_border()) == (37, 37, 0)
+    assert [grid.lookahead(at) for at in (37, 62)] == [slice(0, 3), slice(62, 65)]
+    assert Grid(2, whole_prompt=True).lookahead(2) == slice(0, 2)
+    for profile in (Profile.CONTINUOUS, Profile.UPSTREAM):
+        plan, hop, ends = schedule(profile, 37, Hops(), whole_prompt=True), None, []
+        while hop is None or not hop.final:
+            hop = plan.next(hop, 101, finished=True)
+            ends.append(hop.end)
+        assert ends == [25, 50, 75, 101]
+    assert plan.needed(None) == 28
+    assert [plan.blocks(*span) for span in ((0, 37), (37, 62), (0, 62), (40, 41), (37, 138))] == [2, 1, 3, 1, 5]
+
+
+def test_the_grid_of_other_flows_starts_with_the_prompt() -> None:
+    grid = Grid(37)
+    assert [grid.next_border(at, 100) for at in (0, 25, 37, 75)] == [25, 50, 50, 100]
+    assert (grid.last_border(), grid.last_border(13), grid.frames_to_border()) == (25, 25, 26)
+    assert grid.lookahead(37) == slice(37, 40)
 
 
 def voice(tokens: int) -> Voice:

@@ -91,6 +91,11 @@ class DitConfig:
     def position_width(self) -> None:
         """None: what comes before the estimator has no attention."""
 
+    @property
+    def encoder_bytes_per_frame(self) -> float:
+        """0, for the same reason."""
+        return 0.0
+
     def state_bytes_per_frame(self, estimator_dtype: torch.dtype = torch.float32) -> int:
         """Bytes by which a stream's keys and values grow with each mel frame."""
         return EULER_STEPS * ROWS * self.depth * 2 * self.width * estimator_dtype.itemsize

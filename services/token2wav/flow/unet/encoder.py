@@ -117,6 +117,7 @@ class ConformerLayer:
 
 
 UPSAMPLED_LAYERS = 4
+"""Of CosyVoice2, whose yaml does not say it."""
 
 
 class ScaledEmbedding:
@@ -134,14 +135,14 @@ class ScaledEmbedding:
 class Encoder:
     """Weights only; the state of a stream is in the cached pass."""
 
-    def __init__(self, tensors: Tensors, *, heads: int, layers: int) -> None:
+    def __init__(self, tensors: Tensors, *, heads: int, layers: int, upsampled_layers: int = UPSAMPLED_LAYERS) -> None:
         self.width = tensors["after_norm.weight"].shape[0]
         self.embed = ScaledEmbedding(tensors.within("embed"))
         self.look_ahead = LookAhead(tensors.within("pre_lookahead_layer"))
         self.layers = [ConformerLayer(tensors.within(f"encoders.{at}"), heads) for at in range(layers)]
         self._up = ProductConvolution.unless_cpu(tensors.within("up_layer.conv"))
         self._up_embed = ScaledEmbedding(tensors.within("up_embed"))
-        self._up_layers = [ConformerLayer(tensors.within(f"up_encoders.{at}"), heads) for at in range(UPSAMPLED_LAYERS)]
+        self._up_layers = [ConformerLayer(tensors.within(f"up_encoders.{at}"), heads) for at in range(upsampled_layers)]
         self._norm = LayerNorm.of(tensors.within("after_norm"))
 
     def __call__(

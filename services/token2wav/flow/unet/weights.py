@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import CHUNK_TOKENS, EULER_STEPS, MEL_BINS
 from services.token2wav.flow.checkpoint import (
     COMMON_VALUES,
     ESTIMATOR,
@@ -22,7 +21,7 @@ from services.token2wav.flow.checkpoint import (
     read_checked,
 )
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.unet.front import FrontConfig, front_sizes, front_tensors
 from services.token2wav.inputs.model_files import YamlSection
 
 _FIXED = COMMON_VALUES | {
@@ -40,26 +39,16 @@ _FIXED = COMMON_VALUES | {
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnetConfig:
-    """Layer sizes. encoder_*: conformer; estimator_*: U-Net, whose attention is heads * head_width
-    wide.
+class UnetConfig(FrontConfig):
+    """Layer sizes of conformer and U-Net. estimator_*: of the U-Net, whose attention is heads *
+    head_width wide.
     """
 
-    vocabulary: int
-    speaker: int
-    input_width: int
-    encoder_width: int
-    encoder_heads: int
-    encoder_feed_forward: int
-    encoder_layers: int
     channels: int
     estimator_heads: int
     head_width: int
     transformers: int
     middle: int
-    guidance: float
-    temperature: float = 1.0
-    """Standard deviation of the noise that a sentence starts from."""
 
     @classmethod
     def read(cls, directory: ModelDirectory) -> "UnetConfig":
@@ -72,14 +61,8 @@ class UnetConfig:
         if len(channels) != 1:
             raise flow.wrong("decoder.estimator.channels", list(channels), "; only one level is implemented")
         guidance, temperature = guidance_and_temperature(directory, flow)
-        config = cls(
-            vocabulary=flow.size("vocab_size"),
-            speaker=flow.size("spk_embed_dim"),
-            input_width=flow.size("input_size"),
-            encoder_width=flow.size("encoder.output_size"),
-            encoder_heads=flow.size("encoder.attention_heads"),
-            encoder_feed_forward=flow.size("encoder.linear_units"),
-            encoder_layers=flow.size("encoder.num_blocks"),
+        return cls(
+            **front_sizes(directory, flow),
             channels=channels[0],
             estimator_heads=flow.size("decoder.estimator.num_heads"),
             head_width=flow.size("decoder.estimator.attention_head_dim"),
@@ -88,65 +71,17 @@ class UnetConfig:
             guidance=guidance,
             temperature=temperature,
         )
-        if config.encoder_width % (2 * config.encoder_heads):
-            raise ModelError(
-                f"{directory.path}: flow.encoder.output_size {config.encoder_width} is no even multiple of "
-                f"flow.encoder.attention_heads {config.encoder_heads}"
-            )
-        return config
-
-    @property
-    def position_width(self) -> int:
-        """Of the conformer's position tables."""
-        return self.encoder_width
 
     def state_bytes_per_frame(self, estimator_dtype: torch.dtype = torch.float32) -> int:
-        """Bytes by which a stream's keys and values grow with each mel frame. The encoder's are
-        float32, one row, and half of them are per token.
-        """
+        """Bytes by which a stream's keys and values grow with each mel frame."""
         inner = self.estimator_heads * self.head_width
-        estimator = EULER_STEPS * ROWS * (self.middle + 2) * self.transformers * inner * estimator_dtype.itemsize
-        encoder = (
-            (self.encoder_layers / MEL_FRAMES_PER_TOKEN + UPSAMPLED_LAYERS)
-            * self.encoder_width
-            * torch.float32.itemsize
-        )
-        return int(2 * (estimator + encoder))
+        estimator = EULER_STEPS * ROWS * (self.middle + 2) * self.transformers * 2 * inner * estimator_dtype.itemsize
+        return int(estimator + self.encoder_bytes_per_frame)
 
 
 def expected_tensors(config: UnetConfig) -> Shapes:
     """Name and shape of every tensor in `flow.pt`."""
-    width = config.encoder_width
-    shapes: Shapes = {"input_embedding.weight": (config.vocabulary, config.input_width)}
-    shapes |= linear_shapes("spk_embed_affine_layer", MEL_BINS, config.speaker) | linear_shapes(
-        "encoder_proj", MEL_BINS, width
-    )
-    for name, inner in (("embed", config.input_width), ("up_embed", width)):
-        shapes |= linear_shapes(f"encoder.{name}.out.0", width, inner) | norm_shapes(f"encoder.{name}.out.1", width)
-    shapes |= convolution_shapes("encoder.pre_lookahead_layer.conv1", width, width, LOOKAHEAD_TOKENS + 1)
-    shapes |= convolution_shapes("encoder.pre_lookahead_layer.conv2", width, width, 3)
-    shapes |= convolution_shapes("encoder.up_layer.conv", width, width, 2 * MEL_FRAMES_PER_TOKEN + 1) | norm_shapes(
-        "encoder.after_norm", width
-    )
-    for stack, layers in (("encoders", config.encoder_layers), ("up_encoders", UPSAMPLED_LAYERS)):
-        for layer in range(layers):
-            shapes |= _conformer(f"encoder.{stack}.{layer}", config)
-    shapes |= {ESTIMATOR + name: shape for name, shape in _estimator(config)}
-    return shapes
-
-
-def _conformer(prefix: str, config: UnetConfig) -> Shapes:
-    width, inner = config.encoder_width, config.encoder_feed_forward
-    shapes: Shapes = {
-        f"{prefix}.self_attn.pos_bias_{name}": (config.encoder_heads, width // config.encoder_heads) for name in "uv"
-    }
-    shapes |= {f"{prefix}.self_attn.linear_pos.weight": (width, width)}
-    for name in ("q", "k", "v", "out"):
-        shapes |= linear_shapes(f"{prefix}.self_attn.linear_{name}", width, width)
-    shapes |= linear_shapes(f"{prefix}.feed_forward.w_1", inner, width) | linear_shapes(
-        f"{prefix}.feed_forward.w_2", width, inner
-    )
-    return shapes | norm_shapes(f"{prefix}.norm_ff", width) | norm_shapes(f"{prefix}.norm_mha", width)
+    return front_tensors(config) | {ESTIMATOR + name: shape for name, shape in _estimator(config)}
 
 
 def _estimator(config: UnetConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import Tensor
 
 from cosyserve.engines.kernel_cache import Unsuitable
-from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.network import NetworkConfig
@@ -85,11 +85,11 @@ NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}
 
 
 def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
-    """That of the directory's generation. Raises Unsuitable for a network without kernels."""
-    generation = generation_of(directory)
-    if generation.flow_network not in NETWORKS:
+    """That of the directory's flow. Raises Unsuitable for a network without kernels."""
+    networks = token2wav_networks(directory)
+    if networks.flow_network not in NETWORKS:
         raise Unsuitable(
             f"the paged engine computes the flow networks {' and '.join(sorted(NETWORKS))}; that of {directory.path}, "
-            f"{generation.title}, is {generation.flow_network}; {READABLE_INSTEAD}"
+            f"{networks.title}, is {networks.flow_network}; {READABLE_INSTEAD}"
         )
-    return NETWORKS[generation.flow_network]
+    return NETWORKS[networks.flow_network]

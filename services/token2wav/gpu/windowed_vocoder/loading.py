@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cosyserve.engines.kernel_cache import Unsuitable
-from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
@@ -17,7 +17,7 @@ def load_windowed(directory: ModelDirectory, device: torch.device, **options: An
     """options: of `WindowedVocoder`. Raises ModelError naming file and key or tensor, Unsuitable
     for a network without kernels.
     """
-    name = generation_of(directory).vocoder_network
+    name = token2wav_networks(directory).vocoder_network
     if name not in NETWORKS:
         raise Unsuitable(
             f"gpu_vocoder windowed runs the vocoder networks {', '.join(NETWORKS)}; that of {directory.path} is {name}"

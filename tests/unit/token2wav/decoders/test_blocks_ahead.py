@@ -17,8 +17,8 @@ from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import BlocksAhead, ContinuousState, core_to_spare
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.flow_state import FlowState
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.vocoder.loading import load_vocoder
 from tests.stacks.up_process import TINY, TINY3

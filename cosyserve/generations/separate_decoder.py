@@ -1,0 +1,102 @@
+"""Flows and vocoders that are published without a speech-token model, for the tokens of a
+generation; and which networks a directory of token2wav holds, a decoder's or a generation's.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cosyserve.errors import ModelError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation, WeightMark
+from cosyserve.generations.reading import generation_of
+from cosyserve.model_directory import DECODER_YAML, ModelDirectory, Node
+
+
+class Token2WavNetworks(Protocol):
+    """What token2wav has to know of a model; see `Generation`, which has it too."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def flow_network(self) -> str: ...
+    @property
+    def vocoder_network(self) -> str: ...
+    @property
+    def hold_back_frames(self) -> int: ...
+    @property
+    def hold_back_tokens(self) -> int: ...
+    @property
+    def weight_marks(self) -> tuple[WeightMark, ...]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeparateDecoder:
+    """A directory of `flow.yaml`, `flow.pt` and `hift.pt`. Mel, speaker vector and speech tokens
+    are those of `generation`, whose directory has everything else.
+    """
+
+    name: str
+    title: str
+    """The name as people write it."""
+    generation: Generation
+    """Whose speech tokens it decodes."""
+    classes: tuple[tuple[tuple[str, ...], str], ...]
+    """Keys from the top of the yaml, and the class that it names there, without its package."""
+    flow_network: str
+    vocoder_network: str
+    weight_marks: tuple[WeightMark, ...]
+
+    @property
+    def hold_back_frames(self) -> int:
+        """See `Generation`; a decoder with its vocoder has its hold-back."""
+        return self.generation.hold_back_frames
+
+    @property
+    def hold_back_tokens(self) -> int:
+        return self.generation.hold_back_tokens
+
+
+STEP_AUDIO2 = SeparateDecoder(
+    name="step-audio2",
+    title="Step-Audio2",
+    generation=COSYVOICE2,
+    classes=(
+        (("flow",), "CausalMaskedDiffWithXvec"),
+        (("flow", "encoder"), "UpsampleConformerEncoderV2"),
+        (("flow", "decoder", "estimator"), "DiT"),
+    ),
+    flow_network="conformer-dit",
+    vocoder_network="hift",
+    weight_marks=(WeightMark("flow.pt", "decoder.estimator.in_proj."), WeightMark("hift.pt", "conv_pre.", taps=7)),
+)
+DECODERS: tuple[SeparateDecoder, ...] = (STEP_AUDIO2,)
+
+
+def token2wav_networks(directory: ModelDirectory) -> Token2WavNetworks:
+    """Those of the decoder that the directory holds, or of its generation. Raises ModelError as
+    `generation_of`, and for a `flow.yaml` of no known decoder.
+    """
+    return decoder_of(directory) or generation_of(directory)
+
+
+def decoder_of(directory: ModelDirectory) -> SeparateDecoder | None:
+    """The decoder of a directory that is described by `flow.yaml`; None for one of a generation.
+    Raises ModelError naming the class that no known decoder has.
+    """
+    if directory.yaml_name != DECODER_YAML:
+        return None
+    for decoder in DECODERS:
+        wrong = [(keys, named) for keys, expected in decoder.classes if (named := _class(directory, keys)) != expected]
+        if not wrong:
+            return decoder
+    keys, named = wrong[0]
+    raise ModelError(
+        f"{directory.path / DECODER_YAML}: {'.'.join(keys)} is {named or 'no class'}; decoders that can be served are "
+        f"{', '.join(each.title for each in DECODERS)}"
+    )
+
+
+def _class(directory: ModelDirectory, keys: tuple[str, ...]) -> str | None:
+    above = directory.section(*keys[:-1]) if keys[:-1] else directory.config()
+    section = above.get(keys[-1])
+    return section.path.rpartition(".")[2] if isinstance(section, Node) else None

@@ -1,0 +1,203 @@
+"""Law: with the decoder of Step-Audio2 behind the tokens of a CosyVoice2 model the samples are a
+function of the request: streamed = whole, resumed = the tail, four at once = one by one, and a
+cached prompt changes nothing. What its flow keeps is what a pass over everything may see.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.errors import InternalFault
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.interface import StepInput
+from services.token2wav.flow.flow import Flow, as_prompt
+from services.token2wav.flow.loading import load_flow
+from services.token2wav.flow.masks import Mask
+from services.token2wav.flow.past import PROMPT_AND_NEWEST
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache
+from services.token2wav.inputs.chunking import Grid
+from services.token2wav.inputs.request import MAX_TOKENS, Growth, Hops, Profile, Sentence
+from services.token2wav.loading import load_backend
+from services.token2wav.scheduling.batcher import Batcher
+from tests.stacks.up_process import STEP_AUDIO2, TINY
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, voice
+
+LENGTH = 90
+"""Three blocks and a part: the first block behind the prompt has been dropped for the last one."""
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    settings = EngineSettings(model=TINY, decoder_model=STEP_AUDIO2, threads=1, widest_step=8)
+    return load_backend("torch", settings)
+
+
+@pytest.fixture(scope="module")
+def flow() -> Flow:
+    return load_flow(ModelDirectory(STEP_AUDIO2), torch.device("cpu"))
+
+
+@pytest.fixture
+async def batcher(backend: Backend) -> AsyncIterator[Batcher]:
+    async with batching(backend.decoders) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("prompt", "speed"), [(0, 1.0), (2, 1.0), (20, 1.0), (37, 1.25)])
+async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float) -> None:
+    whole = await speak(batcher, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(LENGTH))
+    assert len(whole) == 2 * 480 * int(2 * LENGTH / speed)
+    for hops, message in ((Hops(), 1), (Hops(30, Growth.EXPONENTIAL), 7)):
+        sentence = Sentence(voice(prompt), seed=7, hops=hops, speed=speed)
+        assert await speak(batcher, sentence, tokens(LENGTH), message) == whole
+
+
+async def test_hops_lie_behind_the_prompt(backend: Backend) -> None:
+    """The vocoder holds back 20 frames of the first hop's 50, whatever the prompt."""
+    async with batching(backend.decoders, hold_seconds=0.0) as batcher:
+        made = await pieces(batcher, Sentence(voice(37), seed=7), tokens(LENGTH))
+    assert [piece.hop.end for piece in made] == [25, 50, 75, 90]
+    assert [piece.samples.size for piece in made][:2] == [480 * (50 - 20), 480 * 50]
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile) -> None:
+    whole = await speak(batcher, Sentence(voice(20), seed=5, profile=profile), tokens(60))
+    for start in (1, 4801, 60 * 960 - 1):
+        sentence = Sentence(voice(20), seed=5, profile=profile, start_sample=start)
+        assert await speak(batcher, sentence, tokens(60), message=9) == whole[2 * start :]
+
+
+async def test_four_at_once_are_the_four_one_by_one(batcher: Batcher) -> None:
+    requests = [
+        (Sentence(voice(prompt), seed=seed, sentence_index=seed), tokens(80 + 5 * seed, offset=seed))
+        for seed, prompt in enumerate([0, 20, 25, 30])
+    ]
+    one_by_one = [await speak(batcher, *request) for request in requests]
+    assert await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests)) == one_by_one
+    assert len(set(one_by_one)) == 4
+
+
+async def test_a_cached_prompt_changes_nothing(backend: Backend, batcher: Batcher) -> None:
+    decoder = backend.decoders[Profile.CONTINUOUS]
+    assert isinstance(decoder, ContinuousDecoder)
+    plain = await speak(batcher, Sentence(voice(20), seed=3), tokens(30))
+    said = Sentence(voice(20, key="a"), seed=3)
+    for _ in range(2):
+        assert await speak(batcher, said, tokens(30)) == plain
+    assert (decoder.prompts.hits, decoder.prompts.states) == (1, 1)
+
+
+def test_a_batch_is_its_streams_one_by_one(flow: Flow) -> None:
+    """As on a GPU, where the blocks of several streams are rows of one batch."""
+    ids = torch.tensor(tokens(100))
+    voices = [as_prompt(voice(20)), as_prompt(voice(20)), as_prompt(voice(33))]
+    offsets = [0, 7, 3]
+
+    def advance(numbers: list[int]) -> list[list[torch.Tensor]]:
+        states = [flow.start(voices[number]) for number in numbers]
+        grids = [Grid(len(voices[number].tokens), whole_prompt=True) for number in numbers]
+        mels: list[list[torch.Tensor]] = [[] for _ in numbers]
+        for block in range(3):
+            given = [torch.cat((voices[number].tokens, ids.roll(-offsets[number]))) for number in numbers]
+            ends = [grid.prompt + 25 * block for grid in grids]
+            made = flow.blocks(
+                states,
+                [each[state.position : end] for each, state, end in zip(given, states, ends, strict=True)],
+                [each[grid.lookahead(end)] for each, grid, end in zip(given, grids, ends, strict=True)],
+            )
+            for mel, kept in zip(made, mels, strict=True):
+                assert mel is not None
+                kept.append(mel)
+        return mels
+
+    flow.batch_invariant = False
+    try:
+        together = advance([0, 1, 2])
+    finally:
+        flow.batch_invariant = True
+    for number, mels in enumerate(together):
+        for mel, alone in zip(mels, advance([number])[0], strict=True):
+            torch.testing.assert_close(mel, alone, atol=2e-5, rtol=0)
+
+
+def test_what_is_kept_is_what_a_masked_pass_sees(flow: Flow) -> None:
+    """One Euler step in blocks, and over all frames at once under a mask: the prompt, the block
+    itself and the two before it.
+    """
+    prompt, blocks = 40, 5
+    frames = prompt + 50 * blocks
+    inputs = torch.randn(2, frames, 320, generator=torch.Generator().manual_seed(1))
+    estimator = flow.estimator
+    times = estimator.times(estimator.time_embedding(torch.tensor([0.3])))
+    borders = [0, *range(prompt, frames + 1, 50)]
+    allowed = torch.zeros(frames, frames, dtype=torch.bool)
+    for at, (first, end) in enumerate(itertools.pairwise(borders)):
+        allowed[first:end, :prompt] = True
+        allowed[first:end, borders[max(at - 2, 0)] : end] = True
+    with torch.inference_mode():
+        whole = estimator.velocity(inputs, times, CachedPass.whole(2), Mask(torch.ones(2, frames, 1), allowed))
+        past, made = StreamCache(), []
+        for first, end in itertools.pairwise(borders):
+            kept = CachedPass([past], 2)
+            made.append(estimator.velocity(inputs[:, first:end], times, kept))
+            past = PROMPT_AND_NEWEST.kept(prompt // 2, kept.after()[0])
+            assert past.frames <= prompt + 100
+    torch.testing.assert_close(torch.cat(made, dim=1), whole, atol=2e-5, rtol=0)
+
+
+async def test_the_memory_of_the_longest_sentence_is_bounded(backend: Backend) -> None:
+    """All that grows behind the second block is the encoder's share."""
+    decoder = backend.decoders[Profile.CONTINUOUS]
+    assert isinstance(decoder, ContinuousDecoder)
+    state = decoder.start(Sentence(voice(20)))
+    said, held = np.array(tokens(400)), []
+    while state.position < 20 + 375:
+        decoder.step([StepInput(state, said, state.reach(420), final=False)])
+        held.append(state.flow.bytes)
+    early, late = held[4], held[-1]
+    config = decoder._flow.config
+    assert late - early == 50 * (len(held) - 5) * config.encoder_bytes_per_frame
+    assert decoder.growth_bytes(MAX_TOKENS) < MAX_TOKENS * decoder.token_bytes / 10
+
+
+def test_an_hour_of_text_holds_no_more_than_its_longest_sentence(flow: Flow) -> None:
+    """What the flow keeps of 90 sentences of 40 seconds, one after another, and of the longest
+    sentence that there may be; in five Euler steps, which is half of the state.
+    """
+    said, ids = as_prompt(voice(75)), torch.tensor(tokens(MAX_TOKENS))
+    first = flow.start(said, 5)
+    flow.blocks([first], [said.tokens], [said.tokens[:3]])
+
+    def peak(length: int) -> int:
+        state, most = flow.fork(first), 0
+        for at in range(0, length, 25):
+            flow.blocks([state], [ids[at : at + 25]], [ids[at + 25 : at + 28] if at + 25 < length else ids[:0]])
+            most = max(most, state.bytes)
+        return most
+
+    sentences = [peak(1000) for _ in range(90)]
+    longest, frame = peak(MAX_TOKENS), flow.config.state_bytes_per_frame() // 2
+    print(f"prompt {first.bytes}, an hour {max(sentences)}, the longest {longest}; all kept {2 * MAX_TOKENS * frame}")
+    assert set(sentences) == {sentences[0]}
+    assert longest < first.bytes + 0.15 * 2 * MAX_TOKENS * frame
+
+
+@pytest.mark.parametrize(
+    ("prompt", "position", "count", "seen", "words"),
+    [
+        (20, 0, 10, 3, "the prompt of 20 is one block"),
+        (20, 0, 20, 0, "the prompt of 20 is one block"),
+        (20, 30, 25, 3, "off the grid"),
+        (20, 20, 26, 3, "blocks have 25"),
+    ],
+)
+def test_blocks_off_the_grid_are_refused(prompt: int, position: int, count: int, seen: int, words: str) -> None:
+    with pytest.raises(InternalFault, match=words):
+        PROMPT_AND_NEWEST.check(prompt, position, count, seen)
