@@ -68,32 +68,35 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "dit in": ((400, Tile(64, 32, 64, 4, 4)), (800, Tile(128, 64, 64, 8, 3)), (MANY, Tile(128, 128, 64, 8, 3))),
     "dit position": ((100, Tile(16, 0, 64, 4, 4)), (1600, Tile(64, 0, 128, 4, 3)), (MANY, Tile(64, 0, 64, 4, 3))),
     "dit qkv": (
-        (200, Tile(64, 64, 64, 4, 4)),
-        (400, Tile(64, 128, 64, 8, 4)),
+        (100, Tile(64, 64, 128, 4, 4, described=True)),
+        (400, Tile(64, 128, 64, 4, 4, described=True)),
         (MANY, Tile(128, 128, 64, 8, 4, described=True)),
     ),
+    "dit attention": ((200, Tile(0, 0, 0, 4, 4)), (800, Tile(0, 0, 0, 4, 6)), (MANY, Tile(0, 0, 0, 4, 2))),
     "dit out": (
-        (400, Tile(64, 32, 128, 4, 4)),
-        (800, Tile(128, 64, 64, 8, 4, described=True)),
+        (200, Tile(64, 32, 256, 4, 3, described=True)),
+        (400, Tile(64, 64, 128, 4, 4, described=True)),
+        (800, Tile(128, 64, 128, 4, 3, described=True)),
         (MANY, Tile(128, 128, 64, 8, 4, described=True)),
     ),
     "dit widen": (
-        (100, Tile(64, 32, 128, 4, 4)),
-        (200, Tile(64, 64, 64, 4, 4)),
-        (400, Tile(64, 128, 64, 8, 4)),
+        (200, Tile(64, 64, 128, 4, 4, described=True)),
+        (400, Tile(64, 128, 64, 4, 4, described=True)),
         (800, Tile(128, 128, 64, 8, 4, described=True)),
         (MANY, Tile(128, 256, 64, 8, 3, described=True)),
     ),
     "dit narrow": (
-        (400, Tile(64, 32, 128, 4, 4)),
-        (800, Tile(128, 64, 64, 8, 4, described=True)),
+        (200, Tile(64, 32, 256, 4, 3, described=True)),
+        (400, Tile(64, 64, 128, 4, 4, described=True)),
+        (800, Tile(128, 64, 128, 4, 3, described=True)),
         (MANY, Tile(128, 128, 64, 8, 4, described=True)),
     ),
-    "dit velocity": ((MANY, Tile(16, 16, 256, 4, 4)),),
+    "dit velocity": ((800, Tile(16, 16, 128, 2, 5)), (MANY, Tile(64, 16, 128, 4, 4))),
 }
 """For bfloat16. wide norm: of the encoder, whose normalised rows have 512 columns. head: rows are
 frames, inner is keys per iteration. This one and feed forward were chosen by the time of whole
-passes (docs/log.md, Speed on a GPU), the others by the time of their own launches on an H200.
+passes (docs/log.md, Speed on a GPU), the others by the time of their own launches on an H200, those
+of the diffusion transformer on an H100.
 """
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = (
@@ -105,6 +108,7 @@ EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int
 ) | {
     "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
+    "dit attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
 }
 """For float32, whose products do not use matrix units."""
 

@@ -69,6 +69,8 @@ class PagedDit:
         self._turns = turns(weights, MAX_FLOW_FRAMES)
         self._dt = [dt for _, dt in euler_schedule()]
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
+        self.described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+        """Whether tiles can be loaded by TMA descriptors, from Hopper on."""
         rows, width = most * ROWS * CHUNK_FRAMES, config.width
         split_rows = splits * min(most, split_units) * ROWS * CHUNK_FRAMES
 
@@ -120,10 +122,14 @@ class _Pass:
         self._part = 0
         """Columns of each part of the stream's moments: those of the kernel that wrote it last."""
 
+    def _tile(self, kind: str) -> Tile:
+        tile = self._launch.tile(kind, self._rows)
+        return tile if self._o.described or not tile.described else _undescribed(tile)
+
     def inputs(self) -> None:
         """The joined inputs and their position become the stream."""
         o, width, project = self._o, self._width, self._o._inputs.project
-        tile = self._launch.tile("dit in", self._rows)
+        tile = self._tile("dit in")
         first, second = (self._layout.position_tail(self._step, at) for at in (0, 1))
         self._launch(
             joined_inputs, (ceil(width, tile.columns), ceil(self._rows, tile.rows)), o._joined, project.weight,
@@ -136,7 +142,7 @@ class _Pass:
         self._part = width // POSITION_GROUPS
 
     def _position(self, weights: Product, a: Tensor, out: Tensor, tail: int, out_tail: int, *, onto: bool) -> None:
-        o, tile, group = self._o, self._launch.tile("dit position", self._rows), self._width // POSITION_GROUPS
+        o, tile, group = self._o, self._tile("dit position"), self._width // POSITION_GROUPS
         self._launch(
             position_convolution, (POSITION_GROUPS, ceil(self._rows, tile.rows)), a, weights.weight, weights.bias, out,
             o._stream, o._moments, o._blocks[0].qkv.gain[self._step], self._pool, self._table["own"],
@@ -148,7 +154,7 @@ class _Pass:
     def attend(self, weights: DitBlock, block: int) -> None:
         """Add a block's attention to the stream."""
         o, width, heads, offset = self._o, self._width, self._o._config.heads, self._layout.attention(self._step, block)
-        tile = self._launch.tile("dit qkv", self._rows)
+        tile = self._tile("dit qkv")
         columns = divisor(width, tile.columns)
         self._launch(
             modulated_queries_keys_values, (3 * width // columns, ceil(self._rows, tile.rows)),
@@ -158,7 +164,7 @@ class _Pass:
             PLACES=MAX_FLOW_FRAMES, **self._normed(), FRAMES=CHUNK_FRAMES, ROWS=ROWS, DESCRIBED=tile.described,
             BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
-        tile = self._launch.tile("attention", self._rows)
+        tile = self._tile("dit attention")
         self._launch(
             paged_attention, (self._units * ROWS, heads, self._splits), o._queries, self._pool, self._table["pages"],
             self._table["counts"], self._table["frames"], o._parts if self._splits > 1 else o._attended, o._norms,
@@ -175,7 +181,7 @@ class _Pass:
 
     def feed_forward(self, weights: DitBlock, following: TimedProduct) -> None:
         """Add a block's feed-forward to the stream. following: what reads it then."""
-        o, tile, wide = self._o, self._launch.tile("dit widen", self._rows), self._o._config.feed_forward
+        o, tile, wide = self._o, self._tile("dit widen"), self._o._config.feed_forward
         self._launch(
             modulated_gelu, (ceil(wide, tile.columns), ceil(self._rows, tile.rows)), _left(o._copy, tile), o._moments,
             weights.widen.gained[self._step], _right(weights.widen.weight, tile), weights.widen.bias[self._step],
@@ -185,7 +191,7 @@ class _Pass:
         self._onto(o._wide, weights.narrow, weights.feed_gate, following, "dit narrow")
 
     def _onto(self, a: Tensor, weights: Product, gates: Tensor, following: TimedProduct, kind: str) -> None:
-        o, tile = self._o, self._launch.tile(kind, self._rows)
+        o, tile = self._o, self._tile(kind)
         self._launch(
             gated_onto_stream, (ceil(self._width, tile.columns), ceil(self._rows, tile.rows)), _left(a, tile),
             _right(weights.weight, tile), weights.bias, gates[self._step], o._stream, o._copy, o._moments,
@@ -199,13 +205,18 @@ class _Pass:
 
     def euler_step(self) -> None:
         """Move the mel by the velocity that the stream stands for."""
-        o, tile, last = self._o, self._launch.tile("dit velocity", self._rows), self._o._last
+        o, tile, last = self._o, self._tile("dit velocity"), self._o._last
         self._launch(
             modulated_euler_step, (self._units, ceil(CHUNK_FRAMES, tile.rows), ceil(MEL_BINS, tile.columns)), o._copy,
             o._moments, last.gained[self._step], last.weight, last.bias[self._step], o.x, o._joined,
             o._dt[self._step], o._config.guidance, N=self._width, **self._normed(), FRAMES=CHUNK_FRAMES, BINS=MEL_BINS,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
+
+
+def _undescribed(tile: Tile) -> Tile:
+    """For a GPU without descriptors; its multiprocessors have 99 KB for a program's operands."""
+    return Tile(tile.rows, min(tile.columns, 128), min(tile.inner, 64), tile.warps, 3)
 
 
 def _left(a: Tensor, tile: Tile) -> Any:
