@@ -18,7 +18,6 @@ from services.llm.gpu.tuning import tuning
 
 MOST_ROWS = 8
 """More rows are not faster this way: a program multiplies and adds for each of them."""
-SPLITS = 16
 LANES, LANE_BYTES = 32, 16
 """A warp loads 512 bytes of a column of weights at once."""
 _LAYERS = (kernels.HEADS_PHASE, kernels.ATTEND, kernels.OUT, kernels.GATE, kernels.DOWN)
@@ -30,13 +29,15 @@ _ALL = (1 << 9) - 1
 class Residence:
     """How the launch occupies the device. programs: at most one to a multiprocessor. columns: of
     weights that a program multiplies at a time, a power of two of at least 2. registers: most of
-    a thread, None for as many as the compiler takes.
+    a thread, None for as many as the compiler takes. splits: programs that share the keys of one row
+    and key head.
     """
 
     programs: int
     columns: int = 8
     warps: int = 8
     registers: int | None = None
+    splits: int = 16
 
 
 class WholeStep(DecodeStep):
@@ -46,7 +47,7 @@ class WholeStep(DecodeStep):
 
     def __init__(self, model: PackedModel, memory: Memory, batch: int, residence: Residence) -> None:
         exact = model.dtype == torch.float32
-        blocks = replace(tuning(batch, exact=exact), splits=SPLITS, pdl=0)
+        blocks = replace(tuning(batch, exact=exact), splits=residence.splits, pdl=0)
         super().__init__(model, memory, batch, blocks)
         config, device = model.config, model.device
         self._residence = residence
@@ -60,7 +61,7 @@ class WholeStep(DecodeStep):
             "CHUNK": LANES * LANE_BYTES // model.table.element_size(), "HEAD_CHUNK": LANES * LANE_BYTES // 4,
             "HIDDEN": config.hidden_size, "HIDDEN_PADDED": _power(config.hidden_size),
             "PAGES_PADDED": _power(most_pages), "MLP": config.intermediate_size, "HEADS": config.heads,
-            "KEY_HEADS": config.kv_heads, "D": config.head_size, "PAGE": PAGE, "G": self._group, "SPLITS": SPLITS,
+            "KEY_HEADS": config.kv_heads, "D": config.head_size, "PAGE": PAGE, "G": self._group, "SPLITS": residence.splits,
             "PRECISION": self._precision, "TILES": tiles, "TILES_PADDED": _power(tiles), "VOCABULARY": self._ids,
             "TOKENS": config.speech.tokens, "END": config.speech.end, "FILL": config.speech.fill,
             "REFERENCE": config.speech.masked_by_reference, "PIECES": self._pieces,
