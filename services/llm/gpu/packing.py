@@ -29,15 +29,13 @@ class PackedModel:
     """`table`: the three embedding tables concatenated, [rows, hidden]; `starts`: the first row of
     each, in the order of `Table`.
 
-    stacked: all layers, each tensor with a first dimension of layers; `layers`: the parts of it. head,
-    head_bias: float32, the last norm folded in. cosines, sines: float32 [positions, head_size
+    head, head_bias: float32, the last norm folded in. cosines, sines: float32 [positions, head_size
     / 2].
     """
 
     config: LlmConfig
     table: Tensor
     starts: tuple[int, int, int]
-    stacked: PackedLayer
     layers: tuple[PackedLayer, ...]
     head: Tensor
     head_bias: Tensor
@@ -80,47 +78,34 @@ def pack(
     config, device = model.config, device or model.device
     paired = _paired_rows(config).to(device)
 
+    def cast(matrix: Tensor) -> Tensor:
+        return matrix.to(dtype).contiguous()
+
     def here(tensor: Tensor) -> Tensor:
         return tensor.to(device)
 
-    stacked, layers = _reserved(config, dtype, device)
-    for target, layer in zip(layers, model.layers, strict=True):
-        target.qkv.copy_((here(layer.qkv) * here(layer.attention_norm))[paired])
-        target.bias.copy_(here(layer.qkv_bias)[paired])
-        target.out.copy_(here(layer.out))
-        target.gate_up.copy_(here(layer.gate_up) * here(layer.mlp_norm))
-        target.down.copy_(here(layer.down))
+    layers = tuple(
+        PackedLayer(
+            qkv=cast((here(layer.qkv) * here(layer.attention_norm))[paired]),
+            bias=here(layer.qkv_bias)[paired].contiguous(),
+            out=cast(here(layer.out)),
+            gate_up=cast(here(layer.gate_up) * here(layer.mlp_norm)),
+            down=cast(here(layer.down)),
+        )
+        for layer in model.layers
+    )
     sizes = [len(table) for table in model.tables]
     angles = torch.arange(positions, device=device, dtype=torch.float32)[:, None] * here(model.rotary_frequencies)
     return PackedModel(
         config=config,
         table=torch.cat([here(table).to(dtype) for table in model.tables]),
         starts=(0, sizes[0], sizes[0] + sizes[1]),
-        stacked=stacked,
         layers=layers,
         head=(here(model.head) * here(model.norm)).contiguous(),
         head_bias=here(model.head_bias).contiguous(),
         cosines=angles.cos(),
         sines=angles.sin(),
     )
-
-
-def _reserved(config: LlmConfig, dtype: torch.dtype, device: torch.device) -> tuple[PackedLayer, tuple[PackedLayer, ...]]:
-    """Memory for the layers, together and each by itself."""
-    query, hidden, wide = config.heads * config.head_size, config.hidden_size, config.intermediate_size
-
-    def matrices(rows: int, columns: int) -> Tensor:
-        return torch.empty(config.layers, rows, columns, dtype=dtype, device=device)
-
-    stacked = PackedLayer(
-        qkv=matrices(query + 2 * config.kv_width, hidden),
-        bias=torch.empty(config.layers, query + 2 * config.kv_width, device=device),
-        out=matrices(hidden, query),
-        gate_up=matrices(2 * wide, hidden),
-        down=matrices(hidden, wide),
-    )
-    parts = zip(stacked.qkv, stacked.bias, stacked.out, stacked.gate_up, stacked.down, strict=True)
-    return stacked, tuple(PackedLayer(*part) for part in parts)
 
 
 def _paired_rows(config: LlmConfig) -> Tensor:

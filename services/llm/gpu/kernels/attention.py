@@ -37,13 +37,23 @@ def _with_block(query, block, seen, filled, highest, weight, total, scale, PAGE:
 
 
 @triton.jit
-def attend_split(
-    row, key_head, split, queries, cache, row_pages, row_length, partial, partial_stats, arrived, out, scale, most_pages,
+def attend_row(
+    queries, cache, row_pages, row_length, partial, partial_stats, arrived, out, scale, most_pages,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, G: tl.constexpr,
     SPLITS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
-    """One split of one row and key head, see `attend_row`."""
+    """One position per row. queries [B, HEADS * D] -> out [B, HEADS * D]; rows of length 0 are
+    skipped. row_pages: int32 [B, most_pages].
+
+    Split s takes pages s, s + SPLITS and so on; the program that finishes last adds the splits in
+    order, so a row's numbers depend only on the row and on SPLITS. G: HEADS / KEY_HEADS padded to
+    16 or more. partial: float32 [B, KEY_HEADS, SPLITS, G, D]; partial_stats: float32 [B, KEY_HEADS,
+    SPLITS, 2, G], maximum and sum; arrived: int32 [B, KEY_HEADS], 0 before and after. Moves 2 * D
+    numbers for each position and key head.
+    """
+    launch_dependents(PDL, 1)
+    row, key_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KEY_HEADS
     members, dims, inside = tl.arange(0, G), tl.arange(0, D), tl.arange(0, PAGE)
     at = row * (HEADS * D) + (key_head * GROUP + members)[:, None] * D + dims[None, :]
@@ -87,27 +97,6 @@ def attend_split(
                 result = tl.sum(totals * factors[:, :, None], axis=0) / whole[:, None]
                 tl.store(out + at, result.to(out.dtype.element_ty), mask=(members < GROUP)[:, None])
                 tl.store(arrived + pair, 0)
-
-
-@triton.jit
-def attend_row(
-    queries, cache, row_pages, row_length, partial, partial_stats, arrived, out, scale, most_pages,
-    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, G: tl.constexpr,
-    SPLITS: tl.constexpr,
-    PRECISION: tl.constexpr, PDL: tl.constexpr,
-):
-    """One position per row. queries [B, HEADS * D] -> out [B, HEADS * D]; rows of length 0 are
-    skipped. row_pages: int32 [B, most_pages].
-
-    Split s takes pages s, s + SPLITS and so on; the program that finishes last adds the splits in
-    order, so a row's numbers depend only on the row and on SPLITS. G: HEADS / KEY_HEADS padded to
-    16 or more. partial: float32 [B, KEY_HEADS, SPLITS, G, D]; partial_stats: float32 [B, KEY_HEADS,
-    SPLITS, 2, G], maximum and sum; arrived: int32 [B, KEY_HEADS], 0 before and after. Moves 2 * D
-    numbers for each position and key head.
-    """
-    launch_dependents(PDL, 1)
-    attend_split(tl.program_id(0), tl.program_id(1), tl.program_id(2), queries, cache, row_pages, row_length, partial,
-        partial_stats, arrived, out, scale, most_pages, HEADS, KEY_HEADS, D, PAGE, G, SPLITS, PRECISION, PDL)
 
 
 @triton.jit

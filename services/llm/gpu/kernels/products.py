@@ -32,7 +32,7 @@ def _row(x, at, end, K: tl.constexpr):
 
 
 @triton.jit
-def scale_of(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: tl.constexpr,
+def _scale(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: tl.constexpr,
     TILES_PADDED: tl.constexpr):
     """1 / root mean square of each row, [BM]."""
     tiles = tl.arange(0, TILES_PADDED)
@@ -102,27 +102,13 @@ def project_heads(
     total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
         PDL)
     launch_dependents(PDL, 2)
-    total = total * scale_of(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
-        :]
-    store_heads(total, rows, present, first, row_position, row_place, cosines, sines, queries, cache, QUERY, KEYS, D, PAGE,
-        BM, BN)
-
-
-@triton.jit
-def store_heads(
-    total, rows, present, first, row_position, row_place, cosines, sines, queries, cache,
-    QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):
-    """total float32 [BM, BN]: columns from `first` on of q, k and v, with bias -> rotated, to where
-    `project_heads` says.
-    """
-    columns = first + tl.arange(0, BN)
-    within = columns < QUERY + 2 * KEYS
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
     pairs = (first // 2 + tl.arange(0, BN // 2)) % (D // 2)
     cosine = tl.load(cosines + position[:, None] * (D // 2) + pairs[None, :])
     sine = tl.load(sines + position[:, None] * (D // 2) + pairs[None, :])
+    total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
+        :]
     one, other = tl.split(tl.reshape(total, [BM, BN // 2, 2]))
     rotated = tl.reshape(tl.join(one * cosine - other * sine, other * cosine + one * sine), [BM, BN])
     result = tl.where((columns < QUERY + KEYS)[None, :], rotated, total)
@@ -139,15 +125,15 @@ def store_heads(
 
 
 @triton.jit
-def add_to_residual(residual, rounded, squares, tile, total, rows, columns, mask, batch, N: tl.constexpr):
-    """Add `total`, the columns of tile `tile`, to the residual stream, and write its rounded copy and
-    this tile's part of the sums of squares.
+def _add_to_residual(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.constexpr):
+    """Add `total` to the residual stream, and write its rounded copy and this tile's part of the
+    sums of squares.
     """
     at = rows[:, None] * N + columns[None, :]
     total += tl.load(residual + at, mask=mask, other=0.0)
     tl.store(residual + at, total, mask=mask)
     tl.store(rounded + at, total.to(rounded.dtype.element_ty), mask=mask)
-    tl.store(squares + tile * batch + rows, tl.sum(total * total, axis=1), mask=rows < batch)
+    tl.store(squares + tl.program_id(0) * batch + rows, tl.sum(total * total, axis=1), mask=rows < batch)
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -177,7 +163,7 @@ def add_product(
     launch_dependents(PDL, 2)
     mask = present[:, None] & within[None, :]
     if SPLIT == 1:
-        add_to_residual(residual, rounded, squares, tl.program_id(0), total, rows, columns, mask, batch, N)
+        _add_to_residual(residual, rounded, squares, total, rows, columns, mask, batch, N)
     else:
         tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
@@ -188,7 +174,7 @@ def add_product(
             total = tl.zeros([BM, BN], tl.float32)
             for other in tl.static_range(SPLIT):
                 total += tl.load(parts + other * (BM * BN), cache_modifier=".cg")
-            add_to_residual(residual, rounded, squares, tl.program_id(0), total, rows, columns, mask, batch, N)
+            _add_to_residual(residual, rounded, squares, total, rows, columns, mask, batch, N)
             tl.store(arrived + tile, 0)
 
 
@@ -212,7 +198,7 @@ def gated_product(
         for_gate = _weights(weights, columns, within, at, HIDDEN, HIDDEN)
         for_up = _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN)
         wait_for_inputs(PDL)
-        scale = scale_of(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
+        scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
         part = _row(x, at, HIDDEN, HIDDEN)
         wide_gate = for_gate.to(tl.float32) * part
         wide_up = for_up.to(tl.float32) * part
@@ -228,14 +214,14 @@ def gated_product(
         for_gate = _weights(weights, columns, within, at, HIDDEN, HIDDEN)
         for_up = _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN)
         wait_for_inputs(PDL)
-        scale = scale_of(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
+        scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
         part = tl.load(x + rows[:, None] * HIDDEN + at[None, :], mask=present[:, None] & (at < HIDDEN)[None, :],
             other=0.0)
         gate = tl.dot(part, tl.trans(for_gate), input_precision=PRECISION)
         up = tl.dot(part, tl.trans(for_up), input_precision=PRECISION)
     else:
         wait_for_inputs(PDL)
-        scale = scale_of(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
+        scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
         gate = tl.zeros([BM, BN], tl.float32)
         up = tl.zeros([BM, BN], tl.float32)
         for start in range(0, HIDDEN, BK):
@@ -272,6 +258,6 @@ def score(
     total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
         PDL)
     launch_dependents(PDL, 2)
-    total = total * scale_of(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
+    total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
         :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])

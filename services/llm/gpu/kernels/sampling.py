@@ -46,19 +46,7 @@ def enter(
     HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
     """
     launch_dependents(PDL, 1)
-    enter_row(tl.program_id(0), state, pages, row_slot, table, row_position, row_place, row_length, row_pages, residual,
-        rounded, squares, most_pages, batch, HIDDEN, PADDED, PAGES_PADDED, TILES, TILES_PADDED, PAGE)
-
-
-@triton.jit
-def enter_row(
-    row, state, pages, row_slot, table, row_position, row_place, row_length, row_pages, residual, rounded, squares,
-    most_pages, batch,
-    HIDDEN: tl.constexpr, PADDED: tl.constexpr, PAGES_PADDED: tl.constexpr, TILES: tl.constexpr,
-    TILES_PADDED: tl.constexpr,
-    PAGE: tl.constexpr,
-):
-    """`enter` of one row."""
+    row = tl.program_id(0)
     number = tl.load(row_slot + row)
     slot = state + number * WIDTH
     active = tl.load(slot + ACTIVE)
@@ -117,18 +105,8 @@ def scan(
     sums float64 [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
     launch_dependents(PDL, 1)
+    row, piece = tl.program_id(0), tl.program_id(1)
     wait_for_inputs(PDL)
-    scan_piece(tl.program_id(0), tl.program_id(1), logits, state, row_slot, best, sums, peaks, finite, VOCABULARY,
-        TOKENS, END, FILL, REFERENCE, PIECES, PIECE, TOP)
-
-
-@triton.jit
-def scan_piece(
-    row, piece, logits, state, row_slot, best, sums, peaks, finite,
-    VOCABULARY: tl.constexpr, TOKENS: tl.constexpr, END: tl.constexpr, FILL: tl.constexpr, REFERENCE: tl.constexpr,
-    PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr,
-):
-    """`scan` of one piece of a row."""
     slot = state + tl.load(row_slot + row) * WIDTH
     bars = _bars(slot)
     ids = piece * PIECE + tl.arange(0, PIECE)
@@ -201,21 +179,8 @@ def choose(
     replaced by a draw among all other ids. first_speech: row of token 0 in the joined table.
     """
     launch_dependents(PDL, 1)
+    row = tl.program_id(0)
     wait_for_inputs(PDL)
-    choose_row(tl.program_id(0), logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats,
-        most_replayed, first_speech, VOCABULARY, TOKENS, END, FILL, REFERENCE, PIECES, PIECES_PADDED, PIECE, TOP,
-        TOP_K, WINDOW, RING)
-
-
-@triton.jit
-def choose_row(
-    row, logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats, most_replayed,
-    first_speech,
-    VOCABULARY: tl.constexpr, TOKENS: tl.constexpr, END: tl.constexpr, FILL: tl.constexpr, REFERENCE: tl.constexpr,
-    PIECES: tl.constexpr, PIECES_PADDED: tl.constexpr, PIECE: tl.constexpr,
-    TOP: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, RING: tl.constexpr,
-):
-    """`choose` of one row."""
     number = tl.load(row_slot + row)
     slot = state + number * WIDTH
     if tl.load(slot + ACTIVE) == 0:
