@@ -64,6 +64,8 @@ LOADS: Mapping[str, Callable[[], None]] = {
     "token2wav tiny bfloat16 readable": lambda: token2wav("tiny", "bfloat16", "readable"),
     "token2wav tiny float32 windowed": lambda: token2wav("tiny", "float32", "windowed"),
     "token2wav tiny float32 readable": lambda: token2wav("tiny", "float32", "readable"),
+    "token2wav tiny3 bfloat16 windowed": lambda: token2wav("tiny3", "bfloat16", "windowed"),
+    "token2wav tiny3 float32 windowed": lambda: token2wav("tiny3", "float32", "windowed"),
     "token2wav tiny3 bfloat16 readable": lambda: token2wav("tiny3", "bfloat16", "readable"),
     "token2wav tiny3 float32 readable": lambda: token2wav("tiny3", "float32", "readable"),
     "llm demo bfloat16": lambda: llm("demo", "bfloat16", 64),
