@@ -50,12 +50,12 @@ bfloat16, is off by 4.2e-3 to 5.4e-3.
 """
 SAMPLES = {
     ("float32", "readable"): 2e-6,
-    ("float32", "windowed"): 2e-6,
+    ("float32", "windowed"): 5e-6,
     ("bfloat16", "readable"): 2e-6,
     ("bfloat16", "windowed"): 2e-2,
 }
 """Relative error, root mean square, against the readable vocoder over the whole of the same mel.
-Seen in float32: 0 and 5e-7. With bfloat16 the windowed filter takes operands of 11 bits; seen with
+Seen in float32: 0, 5e-7, and of CosyVoice3 2e-6. With bfloat16 the windowed filter takes operands of 11 bits; seen with
 the published sizes: 3e-3."""
 
 
