@@ -83,7 +83,7 @@ def decoder_of(directory: ModelDirectory) -> SeparateDecoder | None:
     """The decoder of a directory that is described by `flow.yaml`; None for one of a generation.
     Raises ModelError naming the class that no known decoder has.
     """
-    if directory.yaml_name != DECODER_YAML:
+    if not (directory.path / DECODER_YAML).exists() or directory.yaml_name != DECODER_YAML:
         return None
     for decoder in DECODERS:
         wrong = [(keys, named) for keys, expected in decoder.classes if (named := _class(directory, keys)) != expected]

@@ -267,9 +267,10 @@ def run(
     try:
         values = environment.load(settings, prefix, os.environ)
         traced_logging.begin(values.log_level)
-        if (age := process_age()) is not None:
+        age, entrance = process_age(), gate(values)
+        if age is not None:
             log.info("start: interpreter and imports took %.1f s", age)
-        asyncio.run(_serve(name, values, loader(values), owns_health, gate(values), parts(values)))
+        asyncio.run(_serve(name, values, loader(values), owns_health, entrance, parts(values)))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))

@@ -11,6 +11,7 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 
+from bench.gpu import kernels
 from bench.gpu.llm import __main__ as gpu_llm
 from bench.gpu.parts import Plan, parts
 from bench.parts.part import ResultsFile
@@ -52,6 +53,7 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
     called["bench.load_soak soak"].side_effect = soaked
     monkeypatch.setattr(gpu_llm, "ceilings", lambda: {"read_terabytes_per_second": 4.0})
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(kernels, "keep", lambda: None)
     for line in commands:
         if line[1] in modules:
             monkeypatch.setattr("sys.argv", list(line[1:]))

@@ -257,5 +257,5 @@ def test_a_file_of_the_other_generation_is_recognised(
     for name in ("flow.pt", "hift.pt"):
         shutil.copy((other if name == file else bundle) / name, tmp_path)
     assert refused(tmp_path, file) == (
-        f"{tmp_path}/{file}: its tensors are {titles}, and a model directory holds one generation"
+        f"{tmp_path}/{file}: its tensors are {titles}, and a model directory holds one model"
     )

@@ -240,8 +240,10 @@ def test_a_yaml_of_another_model_is_refused(model: Path, line: str, other: str, 
 
 def test_a_network_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = replace(COSYVOICE3, flow_network="made-up")
-    monkeypatch.setattr(loading, "generation_of", lambda directory: unknown)
-    with pytest.raises(ModelError, match="flow's network 'made-up' is not known; there are conformer-unet, dit"):
+    monkeypatch.setattr(loading, "token2wav_networks", lambda directory: unknown)
+    with pytest.raises(
+        ModelError, match="flow's network 'made-up' is not known; there are conformer-dit, conformer-unet, dit"
+    ):
         load_flow(BUNDLE, CPU)
 
 
@@ -253,7 +255,7 @@ def test_a_third_generation_adds_an_entry(monkeypatch: pytest.MonkeyPatch) -> No
             return 0.5 * super().mu(*given, **named)  # type: ignore[arg-type]
 
     files = loading.NetworkFiles(DitConfig.read, read_flow_tensors, Quieter)
-    monkeypatch.setattr(loading, "generation_of", lambda directory: replace(COSYVOICE3, flow_network="made-up"))
+    monkeypatch.setattr(loading, "token2wav_networks", lambda directory: replace(COSYVOICE3, flow_network="made-up"))
     monkeypatch.setattr(loading, "NETWORKS", {**loading.NETWORKS, "made-up": files})
     voice, ids = VoicePrompt(torch.arange(0), torch.zeros(0, 80), torch.ones(192)), torch.arange(30)
     mel = load_flow(BUNDLE, CPU).prefix(voice, ids, streaming=True, final=True)

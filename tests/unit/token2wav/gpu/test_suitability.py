@@ -76,7 +76,7 @@ def another_flow(monkeypatch: pytest.MonkeyPatch) -> str:
     from services.token2wav.gpu.paged_flow import networks
 
     made_up = replace(COSYVOICE3, title="Another", flow_network="made-up")
-    monkeypatch.setattr(networks, "generation_of", lambda directory: made_up)
+    monkeypatch.setattr(networks, "token2wav_networks", lambda directory: made_up)
     return "cuda"
 
 
@@ -166,6 +166,6 @@ def test_the_windowed_vocoder_names_the_network_that_it_does_not_run(monkeypatch
     pytest.importorskip("triton")
     from services.token2wav.gpu.windowed_vocoder import loading
 
-    monkeypatch.setattr(loading, "generation_of", lambda _: replace(COSYVOICE3, vocoder_network="made-up"))
+    monkeypatch.setattr(loading, "token2wav_networks", lambda _: replace(COSYVOICE3, vocoder_network="made-up"))
     with pytest.raises(Unsuitable, match=r"^gpu_vocoder windowed runs .* hift, causal-hift; that of .* is made-up$"):
         loading.load_windowed(ModelDirectory(TINY3), CPU, slots=2)
