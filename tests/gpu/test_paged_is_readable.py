@@ -55,8 +55,9 @@ SAMPLES = {
     ("bfloat16", "windowed"): 2e-2,
 }
 """Relative error, root mean square, against the readable vocoder over the whole of the same mel.
-Seen in float32: 0, 5e-7, and of CosyVoice3 2e-6. With bfloat16 the windowed filter takes operands of 11 bits; seen with
-the published sizes: 3e-3."""
+Seen in float32: 0, 5e-7, and of CosyVoice3 2e-6. With bfloat16 the windowed filter takes operands
+of 11 bits; seen with the published sizes: 3e-3.
+"""
 
 
 @dataclass(frozen=True)
