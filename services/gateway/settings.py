@@ -123,7 +123,7 @@ class GatewaySettings(ServedTlsSettings, CallingTlsSettings):
         """The speech service itself wants keys where other machines reach it; on the loopback it
         may serve this gateway without.
         """
-        keys = self.require_key or not is_loopback(self.orchestrator)
+        keys = self.require_key or not any(is_loopback(each.strip()) for each in self.orchestrator.split(","))
         ways = "say that the speech service has keys (REQUIRE_KEY=true), or that this is wanted (INSECURE=true)"
         require_protected(self.listen, keys=keys, insecure=self.insecure, ways=ways)
         if self.wyoming_listen:

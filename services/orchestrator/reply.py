@@ -85,7 +85,8 @@ class Reply:
             if rest.audio:
                 await self._write(rest, None)
                 rest = Piece(b"", b"")
-            await self._metrics.retry_state.late_words.complete()
+            with self._sending():  # what the caller waits for is no idleness of his
+                await self._metrics.retry_state.late_words.complete()
         await self._write(rest, self._out.position / self._utterance.sample_rate)
 
     async def break_off(self) -> None:
@@ -210,10 +211,11 @@ def summary_of(
     browned_out: bool = False,
 ) -> synthesis_pb2.SynthesisSummary:
     """Timings and counts up to now. audible: on the clock of `metrics`."""
+    waited = metrics.retry_state.late_words.waited_seconds
     return synthesis_pb2.SynthesisSummary(
         audio_seconds=audio_seconds,
         first_sound_milliseconds=metrics.first_sound_milliseconds,
-        real_time_factor=metrics.milliseconds / 1000 / audio_seconds if audio_seconds else 0.0,
+        real_time_factor=(metrics.milliseconds / 1000 - waited) / audio_seconds if audio_seconds else 0.0,
         first_sound=_milliseconds(metrics.first_sound),
         total=_milliseconds(metrics.total),
         sentences=metrics.sentences,

@@ -65,8 +65,9 @@ def test_a_process_says_both_ways_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_gateway_in_front_of_an_open_orchestrator(settings: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        GatewaySettings(orchestrator="127.0.0.1:1", **settings)  # type: ignore[arg-type]
+    for orchestrator in ("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"):
+        with pytest.raises(ValueError, match=said):
+            GatewaySettings(orchestrator=orchestrator, **settings)  # type: ignore[arg-type]
     GatewaySettings(orchestrator="127.0.0.1:1", insecure=True, **settings)  # type: ignore[arg-type]
     if "listen" in settings:
         GatewaySettings(orchestrator="127.0.0.1:1", require_key=True, **settings)  # type: ignore[arg-type]

@@ -3,20 +3,25 @@ complete, in a task beside the pipeline, which waits for none of it.
 """
 
 import asyncio
+import logging
+import time
 from collections import deque
 from typing import NamedTuple
 
 from cosyserve import spec
+from cosyserve.rpc.deadlines import remaining
 from cosyserve.tasks import retrieve_error
 from services.orchestrator.aligning.untimed import Reason, Untimed, UntimedSentences
 from services.orchestrator.aligning.workers import AlignerWorkers
 from services.orchestrator.speech.utterance import Sentence
 from services.orchestrator.speech.word_alignment import WordTime
 
+log = logging.getLogger(__name__)
 MOST_SECONDS = 60.0
 """Sound of one request that may wait for its alignment beside the sentence that is aligned; the
 words of what comes on top have no times.
 """
+_BEFORE_DEADLINE_SECONDS = 0.2
 ALIGNED_LANGUAGE = "en"
 """The only language of the acoustic model, and the only one whose times have been measured."""
 
@@ -35,6 +40,8 @@ class LateWords:
         self.words: list[WordTime] = []
         """Those whose times are known and that have not been taken yet."""
         self.untimed = UntimedSentences()
+        self.waited_seconds = 0.0
+        """For which the end of the request has waited."""
         self._aligners = AlignerWorkers()
         self._waiting: deque[_Spoken] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -70,9 +77,15 @@ class LateWords:
         return self._task is not None and not self._task.done()
 
     async def complete(self) -> None:
-        """All sound has been handed over: wait for the times of its words, a bounded time."""
+        """All sound has been handed over: wait for the times of its words, a bounded time, and not
+        until the caller's deadline.
+        """
         if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task], timeout=self._aligners.wait_seconds)
+            begun, left = time.monotonic(), remaining()
+            longest = self._aligners.wait_seconds
+            longest = longest if left is None else max(min(longest, left - _BEFORE_DEADLINE_SECONDS), 0.0)
+            await asyncio.wait([self._task], timeout=longest)
+            self.waited_seconds = time.monotonic() - begun
             self.cancel()
 
     def cancel(self) -> None:
@@ -91,6 +104,9 @@ class LateWords:
                 spans = await self._aligners.align([word.text for word in sentence.words], pcm)
             except Untimed as untimed:
                 self.untimed.add(untimed.reason, sentence.index)
+            except Exception as error:
+                log.warning("words were not aligned: %s", type(error).__name__)
+                self.untimed.add(Reason.NOT_ALIGNED, sentence.index)
             else:
                 self.words += [
                     WordTime(word.text, begin + start, begin + end, sentence.index)

@@ -1,6 +1,4 @@
-"""The worker processes: each is started when it is first needed, aligns one sentence at a time, and
-is ended when the request that it works for is, so that no work is left behind.
-"""
+"""The worker processes: each starts when it is first needed and aligns one sentence at a time."""
 
 import asyncio
 import contextlib
@@ -11,6 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from cosyserve.tasks import cancel_all, retrieve_error
 from services.orchestrator.aligning.untimed import Reason, Untimed
 
 log = logging.getLogger(__name__)
@@ -23,6 +22,9 @@ _ANSWER_SECONDS = 60.0
 the sound, at the lowest priority.
 """
 _MOST_FAILURES = 3
+_MOST_WAITING = 8
+"""Sentences for each process that may wait for a turn: less than a second of work."""
+_ANSWER_BYTES = 1 << 20
 _Answer = dict[str, Any]
 
 
@@ -35,8 +37,10 @@ class AlignerWorkers:
         self.wait_seconds = wait_seconds
         self._count = count
         self._turns = asyncio.Semaphore(max(count, 1))
+        self._queued = 0
         self._idle: list[_Worker] = []
-        self._running: set[_Worker] = set()
+        self._jobs: set[asyncio.Task[_Answer | None]] = set()
+        self._closed = False
         self._failures = 0
         """Starts in a row that failed."""
 
@@ -47,38 +51,59 @@ class AlignerWorkers:
 
     @property
     def count(self) -> int:
-        """Processes at most; 0 where they do not start."""
-        return self._count if self._failures < _MOST_FAILURES else 0
+        """Processes at most; 0 where they do not start, and at the end."""
+        return 0 if self._closed or self._failures >= _MOST_FAILURES else self._count
 
     async def align(self, words: Sequence[str], pcm: bytes) -> list[Span]:
-        """The span of each word. pcm: mono s16le at 24 kHz. Raises Untimed. If the caller is
-        cancelled, the process that works for it is killed.
+        """The span of each word. pcm: mono s16le at 24 kHz. Raises Untimed, at once where too many
+        wait. If the caller is cancelled, the process that works for it is killed, unless others
+        wait for it: a new one would take longer to start than this one to end its sentence.
         """
         if not self.count:
             raise Untimed(Reason.NO_ALIGNER)
-        async with self._turns:
-            # One that has waited may have been ended from outside: then a fresh one does its work.
-            answer = await self._ask(self._idle.pop(), words, pcm) if self._idle else None
-            answer = answer or await self._ask(_Worker(), words, pcm)
+        if self._queued >= _MOST_WAITING * self._count:
+            raise Untimed(Reason.BUSY)
+        self._queued += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._queued -= 1
+        job = asyncio.create_task(self._job(words, pcm))
+        self._jobs.add(job)
+        job.add_done_callback(self._over)
+        try:
+            answer = await asyncio.shield(job)
+        except asyncio.CancelledError:
+            if not self._queued:
+                await cancel_all([job])
+            raise
         if answer is None:
             raise Untimed(Reason.NOT_ALIGNED)
         if "spans" not in answer:
             raise Untimed(Reason(answer["reason"]))
         return [(float(start), float(end)) for start, end in answer["spans"]]
 
+    def _over(self, job: "asyncio.Task[_Answer | None]") -> None:
+        self._jobs.discard(job)
+        self._turns.release()
+        retrieve_error(job)
+
+    async def _job(self, words: Sequence[str], pcm: bytes) -> _Answer | None:
+        # One that has waited may have been ended from outside: then a fresh one does its work.
+        answer = await self._ask(self._idle.pop(), words, pcm) if self._idle else None
+        return answer or await self._ask(_Worker(), words, pcm)
+
     async def _ask(self, worker: "_Worker", words: Sequence[str], pcm: bytes) -> _Answer | None:
         """The answer of `worker`, which is idle afterwards; None if it was lost."""
-        self._running.add(worker)
         kept = False
         try:
             answer = await worker.ask(words, pcm)
             kept = True
-        except (OSError, ValueError, asyncio.IncompleteReadError) as error:  # of which TimeoutError is one
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:  # TimeoutError is one of them
             self._failures += not worker.ready
             log.warning("a word aligner was lost: %s", type(error).__name__)
             return None
         finally:
-            self._running.discard(worker)
             if not kept:
                 await asyncio.shield(worker.kill())
         self._failures = 0
@@ -87,7 +112,9 @@ class AlignerWorkers:
 
     async def close(self) -> None:
         """End all processes."""
-        for worker in (*self._idle, *self._running):
+        self._closed = True
+        await cancel_all(list(self._jobs))
+        for worker in self._idle:
             await worker.kill()
         self._idle.clear()
 
@@ -108,6 +135,7 @@ class _Worker:
                 "services.orchestrator.aligning.worker",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                limit=_ANSWER_BYTES,
             )
         requests, answers = self._process.stdin, self._process.stdout
         if requests is None or answers is None:

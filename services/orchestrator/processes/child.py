@@ -21,7 +21,7 @@ from services.orchestrator.processes.member import VARIABLE
 
 log = logging.getLogger(__name__)
 _MODULE = "services.orchestrator"
-PING_SECONDS, SILENT_SECONDS = 1.5, 6.0
+PING_SECONDS, SILENT_SECONDS = 1.5, 4.5
 """How often a process is asked whether it lives, and after which silence it is killed: before
 those who watch over the whole service would kill all of it.
 """
@@ -88,6 +88,8 @@ class Child:
 
     async def read_metrics(self) -> list[Family]:
         """Its metrics now; those that were read last if it does not answer within two seconds."""
+        if not self.joined:
+            return self.families
         number, loop = next(self._numbers), asyncio.get_running_loop()
         self._reading[number] = loop.create_future()
         self._link.send("metrics", number=number)

@@ -64,8 +64,9 @@ class Parent:
     async def families(self) -> list[Family]:
         """The metrics of the whole service."""
         own = [] if provider.Scraped.reader is None else await asyncio.to_thread(provider.Scraped.reader.families)
+        carried = self._carried  # before they are asked: one that ends meanwhile counts once
         each = await asyncio.gather(*(child.read_metrics() for child in self._children.values()))
-        return merged([own, *each, self._carried])
+        return merged([own, *each, carried])
 
     async def run(self) -> None:
         """Keep all processes running until `stopping` is set, then drain them."""
@@ -114,6 +115,8 @@ class Parent:
             begun = loop.time()
             child = await Child.start(number, self._environ(number), self._say_calls)
             self._children[number] = child
+            if self.stopping.is_set():
+                child.send(signal.SIGKILL)
             child.tell("counts", limit=self._entrance.streams.limit, active=self._entrance.streams.active)
             code = await child.run(self._entrance, self._call_of, self._settings.idle_seconds)
             del self._children[number]

@@ -68,6 +68,25 @@ async def test_a_request_that_is_cancelled_ends_the_work_for_it(aligners: Aligne
     assert await refusal(aligners, ["你好"]) is Reason.LANGUAGE
 
 
+async def test_a_process_that_others_wait_for_is_not_ended(aligners: AlignerWorkers) -> None:
+    assert await refusal(aligners, ["你好"]) is Reason.LANGUAGE
+    (before,) = processes()
+    before.suspend()
+    working = asyncio.create_task(aligners.align(["hello"], NOISE))
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.create_task(refusal(aligners, ["你好"])) for _ in range(8)]
+    await asyncio.sleep(0.05)
+    assert await refusal(aligners, ["hello"]) is Reason.BUSY
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    before.resume()
+    assert await asyncio.gather(*waiting) == [Reason.LANGUAGE] * 8
+    assert processes() == [before]
+    await aligners.close()
+    assert await refusal(aligners, ["hello"]) is Reason.NO_ALIGNER
+
+
 async def test_without_processes_there_are_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await refusal(AlignerWorkers(), ["hello"]) is Reason.NO_ALIGNER
     monkeypatch.setattr(workers, "find_spec", lambda _: None)
