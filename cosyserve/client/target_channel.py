@@ -20,15 +20,18 @@ def channel_to(
     """A channel to a server; for a name as dns:///name:port, to all servers behind it; for several
     targets, comma separated, to all of them. connections: to each address, over which the calls are
     spread: a server of several processes has each connection at one of them. Options:
-    `channel_options`. Raises SettingsError for certificate files that cannot be used, and for a
-    dns: target of another form.
+    `channel_options`. Raises SettingsError for certificate files that cannot be used, for an empty
+    target among several, and for a dns: target of another form.
     """
-    targets = [each.strip() for each in target.split(",")] * connections
+    targets = [each.strip() for each in target.split(",")]
+    if len(targets) > 1 and "" in targets:
+        raise SettingsError(f"{target!r} has an empty target; a comma stands between two targets")
     try:
-        is_spread = target.startswith("dns:") and named_target(targets[0]) is not None
+        named = [each for each in targets if each.startswith("dns:") and named_target(each) is not None]
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    if is_spread or len(targets) > 1:
+    targets *= connections
+    if named or len(targets) > 1:
         # The DNS client takes a tenth of a second to import.
         from cosyserve.client.spread_channel import SpreadChannel
 
