@@ -249,6 +249,9 @@ async def test_no_server_is_an_error_at_once(servers: Servers) -> None:
             await other.synthesize("a").read()
     with pytest.raises(SettingsError, match="is not dns:///name:port"):
         AsyncClient("dns:///speech.test")
+    for several in ("a:1,", "a:1,,b:2"):
+        with pytest.raises(SettingsError, match="has an empty target"):
+            AsyncClient(several)
 
 
 async def test_tls_is_checked_against_the_name(servers: Servers, tmp_path: Path) -> None:

@@ -244,3 +244,12 @@ def test_an_id_of_a_recording_cannot_be_given_to_a_voice(voice_id: str) -> None:
         require_given_id(voice_id)
     for allowed in ("recording-", "recording-of-me", "my-recording-0"):
         require_given_id(allowed)
+
+
+async def test_a_damaged_voice_counts_for_no_tenant(blobs: Counting, io: ThreadPoolExecutor) -> None:
+    asking = library(blobs, io, limits=VoiceLimits(9, 2))
+    for name in ("a", "b"):
+        await asking.add(stored_voice(name), Labels(), "green")
+    blobs.put(f"names/{blobs.names('names')[0].rpartition('/')[2]}", b"[1]")
+    await asking.require_room("c", "", "blue")
+    await asking.require_room("c", "", "green")
