@@ -61,7 +61,9 @@ def application(
                 client, VoiceNames(client.voices), settings.reader_seconds, settings.websocket_idle_seconds
             )
             app.state.held = HeldAudio(settings.max_held_bytes)
-            app.state.health = health.SpeechServiceHealth(settings.orchestrator, settings.calls)
+            app.state.health = health.SpeechServiceHealth(
+                settings.orchestrator, settings.calls, settings.orchestrator_connections
+            )
             key = "" if settings.wyoming_api_key_file is None else key_of_file(settings.wyoming_api_key_file)
             app.state.wyoming = _wyoming_server(app.state.speaker.with_key(key), settings, certificates)
             loop_tasks.watch()

@@ -15,11 +15,12 @@ _SECONDS = 2.0
 
 class SpeechServiceHealth:
     """The health of the public gRPC service at `target`, asked over a connection of its own; of
-    several servers behind a name, that of one that serves, if there is one.
+    several servers behind a name, that of one that serves, if there is one. connections: as in
+    `channel_to`.
     """
 
-    def __init__(self, target: str, tls: ClientTls | None = None) -> None:
-        self._channel = channel_to(target, tls, own_connection=True)
+    def __init__(self, target: str, tls: ClientTls | None = None, connections: int = 1) -> None:
+        self._channel = channel_to(target, tls, own_connection=True, connections=connections)
         self._stub = health_pb2_grpc.HealthStub(self._channel)
 
     async def state(self) -> str:

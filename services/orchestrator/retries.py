@@ -140,12 +140,15 @@ class Speaker:
         """judged: no sound is played before the word times of the sentence are checked."""
         state, began = self._state, self._state.samples
         sound = bytearray()
+        # Decided once, because aligners may start to work in the middle of a sentence.
+        aligners = self._aligners if self._aligners.count else AlignerWorkers()
+        collecting = bool(aligners.count)
 
         async def play(audio: bytes) -> None:
             state.heard.decoded()
             if judged:
                 await stream.judged()
-            if self._aligners.count and not stream.has_text_starts:
+            if collecting and not stream.has_text_starts:
                 sound.extend(audio)
             state.samples += len(audio) // 2
             self._place_words(stream, began)
@@ -154,7 +157,7 @@ class Speaker:
         decoded = await self._decode(stream, play, ahead)
         self._place_words(stream, began)
         if not stream.has_text_starts:
-            state.late_words.add(self._aligners, stream.sentence, bytes(sound), began)
+            state.late_words.add(aligners, stream.sentence, bytes(sound), began)
         elif stream.sentence.words and not (stream.timing and stream.timing.text_starts):
             state.late_words.untimed.add(Reason.NOT_ALIGNED, stream.sentence.index)
         return decoded
