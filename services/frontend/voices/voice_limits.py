@@ -36,8 +36,8 @@ class VoiceLimits:
 
 
 def _owned(store: VoiceStore, ids: Sequence[str], owner: str) -> int:
-    """How many of the voices are the owner's. A damaged entry is nobody's: requests for that voice
-    say what is wrong, and no other tenant waits for it to be mended.
+    """How many of the voices are the owner's. A damaged entry counts for no tenant: requests for
+    that voice say what is wrong.
     """
     try:
         return sum(entry.owner == owner for entry in store.entries(ids))
