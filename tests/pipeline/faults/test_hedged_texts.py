@@ -18,7 +18,9 @@ async def test_a_text_is_read_by_another_frontend_when_one_pauses(running: Stack
     for number in range(25):
         await speak(running, f"word{number}")
     pausing, other = running.scripts["frontend"]
-    assert other.calls.count("analyze") == 0  # the first one was idle each time
+    # The first one was idle each time; on a busy machine it may have paused once.
+    before = other.calls.count("analyze")
+    assert before <= 1
     hung_up: list[bool] = []
 
     async def pause(context: Any) -> None:
@@ -32,7 +34,7 @@ async def test_a_text_is_read_by_another_frontend_when_one_pauses(running: Stack
     async with asyncio.timeout(15):
         responses = await spoken(running, "two words")
     assert responses[-1].summary.resumptions == 0
-    assert other.calls.count("analyze") == 1
+    assert other.calls.count("analyze") == before + 1
     await until(lambda: hung_up == [True])
 
 

@@ -170,7 +170,7 @@ async def test_a_text_that_is_being_written_takes_them_too(running: Stack) -> No
 
 @pytest.mark.parametrize("stage", ["llm", "token2wav"])
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), [MODES[0], MODES[3], MODES[8]])
-@pytest.mark.start(replicas={"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT)
+@pytest.mark.start(replicas={"llm": 2, "token2wav": 2}, voice=ANNA, recovery_seconds=5.0, attempts=3)
 async def test_a_takeover_is_shown_the_same(
     running: Stack, stage: str, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
 ) -> None:
