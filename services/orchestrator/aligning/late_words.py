@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cosyserve import spec
 from cosyserve.rpc.deadlines import remaining
 from cosyserve.tasks import retrieve_error
+from services.orchestrator.aligning.other_languages import is_another_language
 from services.orchestrator.aligning.untimed import Reason, Untimed, UntimedSentences
 from services.orchestrator.aligning.workers import AlignerWorkers
 from services.orchestrator.speech.utterance import Sentence
@@ -64,7 +65,7 @@ class LateWords:
     def _refusal(self, aligners: AlignerWorkers, sentence: Sentence, pcm: bytes) -> Reason | None:
         if not aligners.count:
             return Reason.NO_ALIGNER
-        if sentence.languages != {ALIGNED_LANGUAGE}:
+        if sentence.languages != {ALIGNED_LANGUAGE} or is_another_language(word.text for word in sentence.words):
             return Reason.LANGUAGE
         waiting = sum(len(spoken.pcm) for spoken in self._waiting)
         if waiting and waiting + len(pcm) > 2 * spec.SAMPLE_RATE * MOST_SECONDS:
