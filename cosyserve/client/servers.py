@@ -15,8 +15,10 @@ class Servers(abc.ABC):
     """Several servers of the same service."""
 
     @abc.abstractmethod
-    def another(self, call: Any) -> bool:
-        """Whether another server than that of `call` serves, and was not full just now."""
+    def another(self, call: Any, error: CosyserveError) -> bool:
+        """Whether another server than that of `call`, which failed so, serves and was not full just
+        now.
+        """
 
     @abc.abstractmethod
     def declined(self, call: Any, error: CosyserveError) -> None:
@@ -33,7 +35,9 @@ class Turns:
     def possible(self, call: Any, error: CosyserveError) -> bool:
         """Whether a request whose `call` failed so may be sent to another server at once."""
         elsewhere = isinstance(error, Unavailable | Overloaded) and not isinstance(error, LimitReached)
-        return elsewhere and self.number < MOST_TURNS and self._servers is not None and self._servers.another(call)
+        if not elsewhere or self._servers is None or self.number >= MOST_TURNS:
+            return False
+        return self._servers.another(call, error)
 
     def away(self, call: Any, error: CosyserveError) -> bool:
         """The server of `call` failed so; returns whether the request is to be sent to another."""

@@ -65,8 +65,13 @@ class SpreadChannel(DelegatingChannel, Servers):
         serving = self._servers.serving_replicas()
         return [each for each in serving if each is not avoid and self._full_until.get(each, now) <= now]
 
-    def another(self, call: Any) -> bool:
-        return bool(self._able(avoid=self._server_of.get(call)))
+    def another(self, call: Any, error: CosyserveError) -> bool:
+        server = self._server_of.get(call)
+        able = self._able(avoid=server)
+        if server is not None and isinstance(error, Overloaded):
+            # Processes behind one address have one limit: all of them are full.
+            return any(each.target != server.target for each in able)
+        return bool(able)
 
     def declined(self, call: Any, error: CosyserveError) -> None:
         server = self._server_of.get(call)
@@ -74,7 +79,8 @@ class SpreadChannel(DelegatingChannel, Servers):
             self._servers.suspect(server)
         elif server is not None and isinstance(error, Overloaded):
             pause = min(error.retry_after or _FULL_SECONDS, _FULL_SECONDS)
-            self._full_until[server] = asyncio.get_running_loop().time() + pause
+            until = asyncio.get_running_loop().time() + pause
+            self._full_until.update({each: until for each in self._servers.replicas if each.target == server.target})
 
     def _choose(self) -> Replica | None:
         """Any of the least busy ones: other clients may choose too, and would take the same."""

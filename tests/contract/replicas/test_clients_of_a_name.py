@@ -294,3 +294,12 @@ async def test_a_gateway_speaks_through_all_and_loses_nothing(servers: Servers) 
         assert await asyncio.gather(*(speak() for _ in range(12))) == [(200, WHOLE)] * 12
         ready = await served_gateway.http.get("/readyz")
         assert ready.status_code == 200
+
+
+async def test_a_full_server_is_not_asked_again_over_its_other_connections(servers: Servers) -> None:
+    await servers.start(2)
+    servers.speakers[2].full = True
+    client = await servers.client(4, connections=4)
+    with pytest.raises(Overloaded, match="16 requests are under way"):
+        await client.synthesize("a").read()
+    assert servers.counts() == [1]
