@@ -1,0 +1,124 @@
+"""An Euler step in clusters against the kernels that are served, and its time."""
+
+import sys
+import types
+
+import torch
+
+from bench.gpu.timing import timed
+from bench.gpu.token2wav.random_models import RandomVoice, apart, filled, published, spread
+from cosyserve.spec import EULER_STEPS
+from services.token2wav.gpu.clusters.step import ClusteredStep
+from services.token2wav.gpu.device.launcher import ceil, power
+from services.token2wav.gpu.kernels.euler import euler_step
+from cosyserve.spec import CHUNK_FRAMES, MEL_BINS
+
+
+def patched(estimator, options=()):
+    step_of = ClusteredStep(estimator._levels, estimator._down_end, estimator._up_end, estimator._final, options)
+    plain = estimator.step
+
+    def step(self, step, table, pool, layout, units, *, long=False):
+        if units > 4 or long or not self.on:
+            return plain(step, table, pool, layout, units, long=long)
+        step_of(step, self._inputs, self._y, table, pool, layout, units, self._launch.chained)
+        config, last = self._config, step == EULER_STEPS - 1
+        self._launch(
+            euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias,
+            self._project.weight, self._project.bias, self.x, self._inputs, pool, table["own"], layout.elements,
+            0 if last else layout.tail(step + 1, "in"), self._dt[step], config.guidance, C=config.channels,
+            CP=power(config.channels), FRAMES=CHUNK_FRAMES, BINS=MEL_BINS, BP=power(MEL_BINS), TAIL=not last, BM=16,
+            warps=8,
+        )
+
+    estimator.on = True
+    estimator.step = types.MethodType(step, estimator)
+    return step_of
+
+
+NAMES = {1: "x", 2: "qkv", 3: "kv", 4: "scores", 5: "pv", 6: "out", 7: "got1", 8: "norm", 9: "x2", 10: "widen", 11: "gelu", 12: "narrow",
+         13: "got2", 14: "norm2"}
+
+
+def stamps(step_of):
+    s = step_of.stamps.cpu().reshape(-1, 32)[:56].double()
+    inner = [l for l in range(5, 52) if l % 4 in (1, 2)]
+    print("  layer: " + " ".join(f"{n} {int((s[inner, i] - s[inner, i - 1]).median())}" for i, n in NAMES.items()),
+          "| all", int((s[[l + 1 for l in inner], 0] - s[inner, 0]).median()))
+    first = [l for l in range(8, 48, 4)]
+    print("  resnet: " + " ".join(f"{n} {int((s[first, i] - s[first, i - 1]).median())}" for n, i in
+                                  (("acts", 17), ("conv1", 18), ("sums", 19), ("norm", 20), ("conv2", 21), ("rest", 22))),
+          "| all", int((s[first, 0] - s[first, 16]).median()), "| step", int(s[55, 14] - s[0, 16]), flush=True)
+
+
+def compare(options):
+    weights = published().tensors()
+    flow = published().readable(weights)
+    someone = RandomVoice(flow, 87, 44, 2)
+    wanted = someone.reference(flow)
+    paged = published().paged_flow(weights, pages=16, dtype=torch.bfloat16, buckets=(1, 2, 4, 8))
+    est = paged._estimator
+    step_of = patched(est, options)
+    print(step_of.log[-400:], "clusters at once", step_of.at_once(), flush=True)
+    pages = [3, 5, 2, 9, 7, 1][: someone.blocks]
+
+    def mels(on):
+        est.on = on
+        paged.pool.fill_(float("nan"))
+        return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+
+    # one step, in detail
+    ys, pools = {}, {}
+    for on in (False, True):
+        est.on = on
+        paged.pool.fill_(float("nan"))
+        est._y.fill_(float("nan"))
+        unit = someone.unit(0, pages)
+        paged._table.fill([unit], 1)
+        paged._front(paged._table, paged.pool, paged.layout, 1)
+        est.prepare(paged._front.mu, paged._noise, paged._table, paged.pool, paged.layout, 1)
+        est.step(0, paged._table, paged.pool, paged.layout, 1)
+        torch.cuda.synchronize()
+        ys[on], pools[on] = est._y[:100].clone(), paged.pool[pages[0] * paged.layout.elements:][: paged.layout.elements].float()
+    layout = paged.layout
+    for name, (at, size) in layout.sites.items():
+        a, b = (pools[on][layout.tail(0, name):][:size] for on in (True, False))
+        if name in ("in", "h0", "skip", "x1", "h1", "x2", "x13", "h13", "end", "final"):
+            print(f"  tail {name} {apart(a, b)[0]:.2e}", end="")
+    print()
+    for layer in (0, 1, 2, 3, 4, 8, 55):
+        a, b = (pools[on][layout.attention(0, layer):][: 2 * 2 * 50 * 512] for on in (True, False))
+        print(f"  kv {layer} {apart(a, b)[0]:.2e}", end="")
+    print(f"  y {apart(ys[True], ys[False])[0]:.2e}", flush=True)
+    for on in (False, True):
+        got = mels(on)
+        joined = torch.cat([m[: len(w)] for m, w in zip(got, wanted, strict=True)])
+        print(f"clusters {on}: mel against float32 {apart(joined, torch.cat(wanted))}", flush=True)
+    again = mels(True)
+    print("repeatable", all(bool((a == b).all()) for a, b in zip(got, again)), flush=True)
+    if "-DSTAMPS" in options:
+        stamps(step_of)
+
+
+def times(options):
+    weights = published().tensors()
+    paged = filled(weights, 64, (1, 2, 4))
+    step_of = patched(paged._estimator, options)
+    for on in (True, False):
+        paged._estimator.on = on
+        from services.token2wav.gpu.paged_flow.flow import Way
+        paged.capture((Way.SHORT,))
+        for batch in (1, 2, 4):
+            for prefix in (0, 3, 7):
+                units = spread(batch, prefix)
+                paged.run(units)
+                print(f"clusters {on} units {batch} blocks {prefix + 1}: {timed(paged._graphs[batch, Way.SHORT].replay, 10):.3f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    options = [w for w in sys.argv[1:] if w.startswith("-")]
+    with torch.inference_mode():
+        if "compare" in sys.argv:
+            compare(options)
+        if "times" in sys.argv:
+            times(options)

@@ -1,0 +1,98 @@
+"""The estimator's weights in the order and layout in which the programs of a cluster read them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from services.token2wav.gpu.paged_flow.weights import Level, Norm, Product, Transformer
+
+HEADS = 8
+_SLICE = 64
+"""Input channels of a program in a convolution of more than 256, filled up with zeros."""
+
+
+def blocks(weight: Tensor) -> Tensor:
+    """[N, K] -> its blocks of 8 x 8, [K / 8, N / 8, 8, 8], flat: what the matrix units read."""
+    n, k = weight.shape
+    return weight.reshape(n // 8, 8, k // 8, 8).permute(2, 0, 1, 3).reshape(-1)
+
+
+def paired(weight: Tensor) -> Tensor:
+    """[N, K] -> rows in the order 0, 2, ..., 14, 1, 3, ..., 15 of each 16. So a thread gets two
+    adjacent channels of the result.
+    """
+    n, k = weight.shape
+    return weight.reshape(n // 16, 8, 2, k).transpose(1, 2).reshape(n, k)
+
+
+def interleaved(weight: Tensor) -> Tensor:
+    """[N, K] -> columns in the order 0, 8, 1, 9, ..., 7, 15 of each 16, as attention leaves its
+    result.
+    """
+    n, k = weight.shape
+    return weight.reshape(n, k // 16, 2, 8).transpose(2, 3).reshape(n, k)
+
+
+def of_transformer(layer: Transformer, head: int) -> list[Tensor]:
+    """131,072 elements of one head: queries, keys and values, output, the hidden channels that its
+    program computes, and what these add.
+    """
+    width, hidden = slice(64 * head, 64 * head + 64), slice(128 * head, 128 * head + 128)
+    joined = layer.qkv.weight.reshape(3, 512, 256)[:, width].reshape(192, 256)
+    return [
+        blocks(paired(joined)),
+        blocks(interleaved(paired(layer.out.weight[:, width]))),
+        blocks(paired(layer.widen.weight[hidden])),
+        blocks(paired(layer.narrow.weight[:, hidden])),
+    ]
+
+
+def of_convolution(weight: Tensor, head: int) -> list[Tensor]:
+    """weight [256, taps, channels]: for each tap 32 input channels, or two times 32 where there are
+    more than 256: of a concatenation of two inputs 32 of each, of 320 channels 40 and zeros.
+    """
+    n, taps, channels = weight.shape
+    if channels == 256:
+        return [blocks(paired(weight[:, tap, 32 * head : 32 * head + 32])) for tap in range(taps)]
+    if channels == 512:
+        mine = torch.cat([weight[..., at + 32 * head : at + 32 * head + 32] for at in (0, 256)], dim=2)
+    else:
+        share = channels // HEADS
+        mine = torch.nn.functional.pad(weight[..., share * head : share * (head + 1)], (0, _SLICE - share))
+    return [blocks(paired(mine[:, tap, half : half + 32])) for tap in range(taps) for half in (0, 32)]
+
+
+def packed(levels: Sequence[Level], down_end: Product, up_end: Product, final: Product) -> Tensor:
+    """[8, elements]: of each head, in the order of an Euler step."""
+    each = []
+    for head in range(HEADS):
+        parts: list[Tensor] = []
+        for at, level in enumerate(levels):
+            parts += of_convolution(level.first.weight, head)
+            parts += of_convolution(level.shortcut.weight[:, None], head)
+            parts += of_convolution(level.second.weight, head)
+            for layer in level.transformers:
+                parts += of_transformer(layer, head)
+            if at == 0:
+                parts += of_convolution(down_end.weight, head)
+        parts += of_convolution(up_end.weight, head) + of_convolution(final.weight, head)
+        each.append(torch.cat(parts))
+    return torch.stack(each).contiguous()
+
+
+def constants(levels: Sequence[Level], down_end: Product, up_end: Product, final: Product) -> Tensor:
+    """float32: of each level the biases and norms of its resnet, and of its transformers the biases
+    of queries, keys and values, output, widen and narrow; then the three other biases.
+    """
+    parts: list[Tensor] = []
+
+    def norm(of: Norm) -> list[Tensor]:
+        return [of.weight, of.bias]
+
+    for level in levels:
+        parts += [level.first.bias, *norm(level.norms[0]), level.second.bias, *norm(level.norms[1])]
+        parts.append(level.shortcut.bias)
+        for layer in level.transformers:
+            parts += [layer.qkv.bias, layer.out.bias, layer.widen.bias, layer.narrow.bias]
+    return torch.cat([*parts, down_end.bias, up_end.bias, final.bias]).contiguous()
