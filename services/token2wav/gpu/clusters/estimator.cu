@@ -15,7 +15,7 @@ typedef unsigned long long u64;
 namespace {
 
 constexpr int HEADS = 8, WIDTH = 64, INNER = HEADS * WIDTH, CHANNELS = 256, FRAMES = 50, OWN_FRAMES = 25;
-constexpr int PAST_PAGES = 7, WARPS = 16, CONSUMERS = 32 * WARPS;
+constexpr int MOST_PAGES = 8, WARPS = 16, CONSUMERS = 32 * WARPS;
 constexpr int TILES = 4;                    // of 8 frames, in a group
 constexpr int STAGES = 4, STAGE = 16384;    // of the ring of weights
 constexpr int BIASES = 3 * INNER + CHANNELS + 4 * CHANNELS + CHANNELS;
@@ -28,9 +28,8 @@ constexpr int KEY_BLOCK = FRAMES * WIDTH * 2;  // bytes of a page's keys of one 
 
 // Offsets in shared memory.
 constexpr int RING = 0;
-constexpr int PAST_K = RING + STAGES * STAGE, PAST_V = PAST_K + PAST_PAGES * KEY_BLOCK;
-constexpr int OWN = PAST_V + PAST_PAGES * KEY_BLOCK;     // two buffers of keys and values
-constexpr int XN = OWN + 4 * KEY_BLOCK;                  // normalised frames; later shares of attention
+constexpr int KEYS = RING + STAGES * STAGE, VALUES = KEYS + MOST_PAGES * KEY_BLOCK;  // of all pages, the own last
+constexpr int XN = VALUES + MOST_PAGES * KEY_BLOCK;      // normalised frames; later shares of attention
 constexpr int HIDDEN = XN + CHANNELS * TILES * 16;
 constexpr int SHARES = XN;                               // [50 x 8 keys] x 32 frames: 25,600 bytes
 constexpr int QUERIES = SHARES + 25600, ATTENDED = QUERIES;
@@ -38,12 +37,12 @@ constexpr int RECEIVED = QUERIES + WIDTH * TILES * 16;
 constexpr int MOMENTS = RECEIVED + 8 * 2048, HIGHEST = MOMENTS + 1024, SUMS = HIGHEST + 16 * 104;
 constexpr int BARRIERS = SUMS + 16 * 104;
 constexpr int FULL = BARRIERS, EMPTY = FULL + 8 * STAGES, X_BAR = EMPTY + 8 * STAGES, R_BAR = X_BAR + 8, KV_BAR = R_BAR + 8;
-constexpr int S_BAR = KV_BAR + 16, A_BAR = S_BAR + 8;
+constexpr int D_BAR = KV_BAR + 8, S_BAR = D_BAR + 8, A_BAR = S_BAR + 8;
 constexpr int PAGE_IDS = A_BAR + 24;
 constexpr int MAIL = PAGE_IDS + 32, SHARED_BYTES = MAIL + 3 * 256;
 // During a resnet, where past keys and values lie in attention.
-constexpr int ACTIVATIONS = PAST_K, SHORTCUTS = ACTIVATIONS + 3 * ACTIVATIONS_BYTES;
-static_assert(FULL % 8 == 0 && SHORTCUTS + 8 * 2048 <= OWN, "places");
+constexpr int ACTIVATIONS = KEYS, SHORTCUTS = ACTIVATIONS + 3 * ACTIVATIONS_BYTES;
+static_assert(FULL % 8 == 0 && SHORTCUTS + 8 * 2048 <= VALUES, "places");
 static_assert(MAIL % 16 == 0 && SHORTCUTS % 16 == 0, "alignment");
 static_assert(SHARED_BYTES <= 232448, "shared memory of a CTA");
 static_assert(HIDDEN + 8192 <= QUERIES, "hidden channels and shares");
@@ -88,14 +87,19 @@ __device__ __forceinline__ void expect(u32 bar, u32 bytes) {
 }
 __device__ __forceinline__ void arrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }
 __device__ __forceinline__ void wait(u32 bar, u32 parity) {
-    u32 done;
-    do {
-        asm volatile(
-            "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-            : "=r"(done)
-            : "r"(bar), "r"(parity)
-            : "memory");
-    } while (!done);
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(bar), "r"(parity)
+        : "memory");
+}
+__device__ __forceinline__ float power2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 __device__ __forceinline__ void sync() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
 __device__ __forceinline__ void async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -111,9 +115,6 @@ __device__ __forceinline__ void transposed4(u32 (&r)[4], u32 at) {
                  : "r"(at)
                  : "memory");
 }
-__device__ __forceinline__ void matrices2(u32& a, u32& b, u32 at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
-}
 __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -122,97 +123,75 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u3
 
 // Matrices lie in shared memory as blocks of 8 rows x 8 columns (128 bytes), block (row / 8, column / 8)
 // at (column / 8) * step + (row / 8) * 128.
-__device__ __forceinline__ u64 described(u32 at, u32 step) {
-    return u64((at & 0x3ffff) >> 4) | (u64(step >> 4) << 16) | (u64(128 >> 4) << 32);
+__device__ __forceinline__ u32 described(u32 at, u32 step) { return at >> 4 | step >> 4 << 16; }
+
+// acc (+)= the warpgroup's 64 channels of 16 columns of weights times activations [32 frames].
+__device__ __forceinline__ void multiply(float (&acc)[TILES][4], u32 weights, u32 activations, int begun) {
+    asm volatile(
+        "{\n.reg .b64 a, b;\n.reg .pred p;\nmov.b64 a, {%16, 8};\nmov.b64 b, {%17, 8};\nsetp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, a, b, p, 1, 1, 0, 0;\n}"
+        : "+f"(acc[0][0]), "+f"(acc[0][1]), "+f"(acc[0][2]), "+f"(acc[0][3]), "+f"(acc[1][0]), "+f"(acc[1][1]),
+          "+f"(acc[1][2]), "+f"(acc[1][3]), "+f"(acc[2][0]), "+f"(acc[2][1]), "+f"(acc[2][2]), "+f"(acc[2][3]),
+          "+f"(acc[3][0]), "+f"(acc[3][1]), "+f"(acc[3][2]), "+f"(acc[3][3])
+        : "r"(weights), "r"(activations), "r"(begun));
 }
 
-// acc += the warp's 16 channels of a chunk [STEPS x 16, 8 M8 channels] times activations [32 frames].
-template <int M8, int STEPS, int STEP_K>
-__device__ __forceinline__ void multiply(float (&acc)[TILES][4], u32 weights, u32 activations, int warp, int lane) {
-#ifdef PLAIN
-#pragma unroll
-    for (int k = 0; k < STEPS; ++k) {
-        u32 a[4], b[4];
-        matrices4(a, weights + ((2 * k + (lane >> 4)) * M8 + 2 * warp + (lane >> 3 & 1)) * 128 + (lane & 7) * 16);
-#pragma unroll
-        for (int j = 0; j < TILES; j += 2) {
-            matrices4(b, activations + (2 * k + (lane >> 3 & 1)) * STEP_K + (j + (lane >> 4)) * 128 + (lane & 7) * 16);
-            mma(acc[j], a, b[0], b[1]);
-            mma(acc[j + 1], a, b[2], b[3]);
-        }
+// The place of the next chunk of weights.
+struct Ring {
+    u32 slot = 0, parity = 0;
+    __device__ __forceinline__ void next() {
+        slot = (slot + 1) % STAGES;
+        parity ^= slot == 0;
     }
-#else
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-    for (int k = 0; k < STEPS; ++k) {
-        u64 a = described(weights + 2 * k * M8 * 128 + (warp >> 2) * 8 * 128, M8 * 128);
-        u64 b = described(activations + 2 * k * STEP_K, STEP_K);
-        asm volatile(
-            "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-            "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
-            : "+f"(acc[0][0]), "+f"(acc[0][1]), "+f"(acc[0][2]), "+f"(acc[0][3]), "+f"(acc[1][0]), "+f"(acc[1][1]),
-              "+f"(acc[1][2]), "+f"(acc[1][3]), "+f"(acc[2][0]), "+f"(acc[2][1]), "+f"(acc[2][2]), "+f"(acc[2][3]),
-              "+f"(acc[3][0]), "+f"(acc[3][1]), "+f"(acc[3][2]), "+f"(acc[3][3])
-            : "l"(a), "l"(b));
-    }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#endif
-}
-template <int LEFT>
-__device__ __forceinline__ void multiplied() {
-#ifndef PLAIN
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-#endif
-}
+};
 
-// A whole product: COUNT chunks from chunk `first` of the ring on. WARPGROUPS of them multiply.
+// A whole product: COUNT chunks [16 STEPS, 8 M8 channels] from the ring. WARPGROUPS of them multiply.
 template <int M8, int STEPS, int COUNT, int WARPGROUPS, int STEP_K, class Address>
-__device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Address address, int& chunk, int warp, int lane) {
-#pragma unroll
-    for (int j = 0; j < TILES; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) acc[j][i] = 0.f;
-    const bool mine = warp < 4 * WARPGROUPS;
-    if (mine) {
+__device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Address address, Ring& ring, int warp, int lane) {
+    if (warp < 4 * WARPGROUPS) {
+        const u32 first = described(base + RING + (warp >> 2) * 1024, M8 * 128);
 #pragma unroll
         for (int at = 0; at < COUNT; ++at) {
-            const int slot = (chunk + at) % STAGES;
-            wait(base + FULL + 8 * slot, (chunk + at) / STAGES & 1);
-            multiply<M8, STEPS, STEP_K>(acc, base + RING + slot * STAGE, address(at), warp, lane);
+            wait(base + FULL + 8 * ring.slot, ring.parity);
+            const u32 weights = first + ring.slot * (STAGE / 16), activations = described(address(at), STEP_K);
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (int k = 0; k < STEPS; ++k) multiply(acc, weights + k * M8 * 16, activations + k * (STEP_K / 8), at + k);
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             if (at > 0) {
-                multiplied<1>();
-                if (lane == 0) arrive(base + EMPTY + 8 * ((chunk + at - 1) % STAGES));
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                if (lane == 0) arrive(base + EMPTY + 8 * ((ring.slot + STAGES - 1) % STAGES));
             }
+            if (at < COUNT - 1) ring.next();
         }
-        multiplied<0>();
-        if (lane == 0) arrive(base + EMPTY + 8 * ((chunk + COUNT - 1) % STAGES));
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        if (lane == 0) arrive(base + EMPTY + 8 * ring.slot);
+        ring.next();
     } else {
 #pragma unroll
         for (int at = 0; at < COUNT; ++at) {
-            wait(base + FULL + 8 * ((chunk + at) % STAGES), (chunk + at) / STAGES & 1);
-            if (lane == 0) arrive(base + EMPTY + 8 * ((chunk + at) % STAGES));
+            wait(base + FULL + 8 * ring.slot, ring.parity);
+            if (lane == 0) arrive(base + EMPTY + 8 * ring.slot);
+            ring.next();
         }
     }
-    chunk += COUNT;
 }
 
 template <int M8, int STEPS, int COUNT, int WARPGROUPS>
-__device__ __forceinline__ void product(float (&acc)[TILES][4], u32 base, u32 activations, int& chunk, int warp, int lane) {
-    product_at<M8, STEPS, COUNT, WARPGROUPS, TILES * 128>(acc, base, [&](int at) { return activations + at * STEPS * 2 * TILES * 128; }, chunk, warp, lane);
+__device__ __forceinline__ void product(float (&acc)[TILES][4], u32 base, u32 activations, Ring& ring, int warp, int lane) {
+    product_at<M8, STEPS, COUNT, WARPGROUPS, TILES * 128>(acc, base, [&](int at) { return activations + at * STEPS * 2 * TILES * 128; }, ring, warp, lane);
 }
 
 __device__ __forceinline__ float mish(float x) {
-    const float e = __expf(fminf(x, 20.f)), n = e * (e + 2.f);
-    return x * __fdividef(n, n + 2.f);
+    const float e = power2(fminf(x, 20.f) * 1.4426950408889634f), n = e * (e + 2.f);
+    return x * n * reciprocal(n + 2.f);
 }
 
+// x / 2 (1 + erf(x / sqrt 2)) within 3e-5: the argument of a logistic function as a polynomial.
 __device__ __forceinline__ float gelu(float x) {
-    // The error function within 2e-7 (Abramowitz and Stegun 7.1.26).
-    float y = x * 0.7071067811865476f, a = fabsf(y);
-    float t = __fdividef(1.f, 1.f + 0.3275911f * a);
-    float tail = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)))) * __expf(-y * y);
-    float e = y < 0.f ? tail - 1.f : 1.f - tail;
-    return 0.5f * x * (1.f + e);
+    const float u = fminf(x * x, 40.f), p = (1.0142550e-3f * u - 0.10677440f) * u - 2.3010905f;
+    return x * reciprocal(1.f + power2(x * p));
 }
 
 }  // namespace
@@ -313,23 +292,26 @@ __device__ __forceinline__ void send_sums(const float (&acc)[TILES][4], const u3
 extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char shared[];
     const u32 base = (u32)__cvta_generic_to_shared(shared);
-    const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
+    const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread >> 5, 0), lane = thread & 31;
     const int rank = blockIdx.x & 15, head = rank & 7, group = rank >> 3, both = blockIdx.x >> 4, unit = both >> 1, row = both & 1;
     const u32 own_bytes = OWN_FRAMES * WIDTH * 2 * 2, x_bytes = OWN_FRAMES * CHANNELS * 2, r_bytes = 8 * 2048;
 
     if (thread == 0) {
         for (int at = 0; at < STAGES; ++at) init(base + FULL + 8 * at, 1), init(base + EMPTY + 8 * at, WARPS);
-        init(base + X_BAR, 1), init(base + R_BAR, 1), init(base + KV_BAR, 1), init(base + KV_BAR + 8, 1), init(base + S_BAR, 1);
+        init(base + X_BAR, 1), init(base + R_BAR, 1), init(base + KV_BAR, 1), init(base + D_BAR, 1), init(base + S_BAR, 1);
         for (int at = 0; at < 3; ++at) init(base + A_BAR + 8 * at, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     const int pages = arguments.counts[unit], past = (pages - 1) * FRAMES;
     if (thread < 8) store4(base + PAGE_IDS + 4 * thread, arguments.pages[unit * arguments.table + min(thread, pages - 1)]);
+    for (int at = thread; at < 16 * 32; at += CONSUMERS + 32)
+        if (past + FRAMES + (at >> 5) < MOST_PAGES * FRAMES) store4(base + VALUES + (past + FRAMES) * 128 + at * 4, 0);
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     __syncthreads();
     cluster_sync();
 
     if (warp == WARPS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (lane == 0) {
             const char* from = arguments.weights + head * arguments.rank_bytes;
             int chunk = 0;
@@ -356,6 +338,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
         }
         __syncwarp();
     } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 120;");
         const u32 peers = group * 8 + 2 * (lane & 3);
         const u32 there[2] = {remote(base, peers), remote(base, peers + 1)};
         const u32 partner = remote(base, rank ^ 8);
@@ -366,13 +349,21 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
         const int valid = past + arguments.valid[unit], keys = past + FRAMES, tiles = 2 * ((keys + 15) / 16);
         char* mine = arguments.pool + 2 * ((long long)arguments.own[unit] * arguments.page + arguments.offset + (long long)(row * 2 * FRAMES) * INNER + head * WIDTH);
 
+        // The thread brings 16 bytes of every 32nd key or value.
+        const char* past_from = arguments.pool + 2 * (arguments.offset + (long long)((row * 2 + (thread >> 3 & 1)) * FRAMES) * INNER + head * WIDTH + (thread & 7) * 8);
+        const u32 past_to = base + (thread & 8 ? VALUES : KEYS) + (thread >> 4) * 128 + (((thread & 7) ^ (thread >> 4 & 7)) << 4);
         auto fetch_past = [&](int layer) {
-            const char* from = arguments.pool + 2 * (arguments.offset + layer * arguments.layer_stride + (long long)(row * 2 * FRAMES) * INNER + head * WIDTH);
-            for (int at = thread; at < past * 16; at += CONSUMERS) {
-                const int chunk = at & 7, value = at >> 3 & 1, key = at >> 4, page = key / FRAMES;
-                const char* source = from + 2 * ((long long)(int)load4(base + PAGE_IDS + 4 * page) * arguments.page + (value * FRAMES + key - page * FRAMES) * INNER + chunk * 8);
-                u32 to = base + (value ? PAST_V : PAST_K) + key * 128 + ((chunk ^ (key & 7)) << 4);
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(source) : "memory");
+            const char* from = past_from + 2 * layer * arguments.layer_stride;
+            u32 to = past_to, page = base + PAGE_IDS;
+            int key = thread >> 4;
+            long long place = (long long)(int)load4(page) * arguments.page;
+            for (int left = past - key; left > 0; left -= 32) {
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from + 2 * (place + key * INNER)) : "memory");
+                to += 32 * 128, key += 32;
+                if (key >= FRAMES) {
+                    key -= FRAMES, page += 4;
+                    place = (long long)(int)load4(page) * arguments.page;
+                }
             }
         };
         const int before = arguments.before[unit], levels = arguments.levels;
@@ -385,7 +376,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
         asm volatile("griddepcontrol.wait;" ::: "memory");
 
         float x[2] = {0.f, 0.f}, skip[2] = {0.f, 0.f}, acc[TILES][4];
-        int chunk = 0, conv = 0, turn = 0, layer = 0;
+        int conv = 0, turn = 0, layer = 0;
+        Ring ring;
         u32 x_phase = 0, r_phase = 0, s_phase = 0;
 
         auto keep_tail = [&](float2 v, int tail) {
@@ -441,6 +433,10 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             sync();
             return place;
         };
+        // Tells the partner that the keys and values of the next layer have their place.
+        auto take_keys = [&]() {
+            if (thread == 0) asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(partner + D_BAR) : "memory");
+        };
         auto pair_of = [&](const float* from) { return *(const float2*)(from + channel); };
         auto send_to_owners = [&]() { send_sums(acc, there, RECEIVED, R_BAR, head, warp, lane); };
         auto wait_sums = [&]() {
@@ -449,7 +445,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             r_phase ^= 1;
         };
         auto convolve = [&](u32 place) {
-            product_at<32, 2, 3, 4, STEP>(acc, base, [&](int at) { return place + at * 16; }, chunk, warp, lane);
+            product_at<32, 2, 3, 4, STEP>(acc, base, [&](int at) { return place + at * 16; }, ring, warp, lane);
             send_to_owners();
         };
         auto end_convolution = [&](int tail, const float* bias_at) {
@@ -478,12 +474,12 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
                 }
                 STAMP(17)
                 if (level == 0 || last_level) {
-                    product_at<32, 2, 6, 4, STEP>(acc, base, [&](int at) { return place + (at & 1) * 4 * STEP + (at >> 1) * 16; }, chunk, warp, lane);
+                    product_at<32, 2, 6, 4, STEP>(acc, base, [&](int at) { return place + (at & 1) * 4 * STEP + (at >> 1) * 16; }, ring, warp, lane);
                     send_to_owners();
-                    product_at<32, 2, 2, 4, STEP>(acc, base, [&](int at) { return place + at * 4 * STEP + 32; }, chunk, warp, lane);
+                    product_at<32, 2, 2, 4, STEP>(acc, base, [&](int at) { return place + at * 4 * STEP + 32; }, ring, warp, lane);
                 } else {
                     convolve(place);
-                    product_at<32, 2, 1, 4, STEP>(acc, base, [&](int at) { return place + 32; }, chunk, warp, lane);
+                    product_at<32, 2, 1, 4, STEP>(acc, base, [&](int at) { return place + 32; }, ring, warp, lane);
                 }
                 send_sums(acc, there, SHORTCUTS, S_BAR, head, warp, lane);
                 STAMP(18)
@@ -511,6 +507,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
                 n = normalised(y, base, turn, warp, lane);
                 x[0] += mish(n.x * gain2.x + shift2.x), x[1] += mish(n.y * gain2.y + shift2.y);
                 normalise_and_send(x, base, turn, there, head, warp, lane);
+                take_keys();
                 STAMP(22)
             }
         for (int of_level = 0; of_level < LAYERS; ++of_level, ++layer) {
@@ -519,7 +516,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             const float2 out_bias = *(const float2*)(biases + 3 * INNER + channel), narrow_bias = *(const float2*)(biases + 3 * INNER + 5 * CHANNELS + channel);
             const float2 in_bias = *(const float2*)(biases + (warp < 12 ? (warp >> 2) * INNER + head * WIDTH + 16 * (warp & 3) + 2 * pair : 0));
             const float2 widen_bias = *(const float2*)(biases + 3 * INNER + CHANNELS + head * 128 + 16 * (warp & 7) + 2 * pair);
-            const u32 buffer = base + OWN + (layer & 1) * 2 * KEY_BLOCK;
+            
 
             if (thread == 0) expect(base + X_BAR, x_bytes);
             wait(base + X_BAR, x_phase);
@@ -527,39 +524,39 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             async_proxy();
             if (of_level == 0) fetch_past(layer);
             STAMP(1)
-            product<24, 2, QKV_CHUNKS, 3>(acc, base, base + XN, chunk, warp, lane);
+            product<24, 2, QKV_CHUNKS, 3>(acc, base, base + XN, ring, warp, lane);
             STAMP(2)
-            if (warp < 12) {
-                const int kind = warp >> 2, c = 16 * (warp & 3) + 2 * pair;
-                char* to_page = mine + 2 * ((long long)layer * arguments.layer_stride + (kind - 1) * FRAMES * INNER + c);
+            if (warp < 4) {
+                const int c = 16 * warp + 2 * pair;
+                const u32 to = base + QUERIES + (c >> 3) * TILES * 128 + 2 * quad * 16 + (c & 7) * 2;
 #pragma unroll
                 for (int j = 0; j < TILES; ++j)
 #pragma unroll
-                    for (int b = 0; b < 2; ++b) {
-                        const int r = 8 * j + 2 * quad + b, f = OWN_FRAMES * group + r;
-                        const u32 word = pack(acc[j][b] + in_bias.x, acc[j][2 + b] + in_bias.y);
-                        if (kind == 0) {
-                            store4(base + QUERIES + ((c >> 3) * TILES + j) * 128 + (2 * quad + b) * 16 + (c & 7) * 2, word);
-                        } else if (r < OWN_FRAMES) {
-                            const u32 to = OWN + (layer & 1) * 2 * KEY_BLOCK + (kind - 1) * KEY_BLOCK + f * 128 + (((c >> 3) ^ (f & 7)) << 4) + (c & 7) * 2;
-                            send4(partner + to, word, partner + KV_BAR + 8 * (layer & 1));
-                            store4(base + to, word);
-                            *(u32*)(to_page + 2 * f * INNER) = word;
+                    for (int b = 0; b < 2; ++b) store4(to + j * 128 + b * 16, pack(acc[j][b] + in_bias.x, acc[j][2 + b] + in_bias.y));
+            } else if (warp < 12) {
+                wait(base + D_BAR, layer & 1);
+#pragma unroll
+                for (int b = 0; b < 2; ++b) {
+                    const int f = OWN_FRAMES * group + 2 * quad + b, key = past + f, c = 16 * (warp & 3) + 2 * pair;
+                    const u32 to = (warp < 8 ? KEYS : VALUES) + key * 128 + (((c >> 3) ^ (key & 7)) << 4) + (c & 7) * 2;
+                    char* to_page = mine + 2 * (layer * arguments.layer_stride + ((warp < 8 ? 0 : FRAMES) + f) * INNER + c);
+#pragma unroll
+                    for (int j = 0; j < TILES; ++j)
+                        if (j < TILES - 1 || 2 * quad + b == 0) {
+                            const u32 word = pack(acc[j][b] + in_bias.x, acc[j][2 + b] + in_bias.y);
+                            send4(partner + to + j * 1024, word, partner + KV_BAR);
+                            store4(base + to + j * 1024, word);
+                            *(u32*)(to_page + 2 * j * 8 * INNER) = word;
                         }
-                    }
+                }
             }
             asm volatile("cp.async.wait_all;" ::: "memory");
             sync();
-            if (thread == 0) expect(base + KV_BAR + 8 * (layer & 1), own_bytes);
-            wait(base + KV_BAR + 8 * (layer & 1), layer >> 1 & 1);
+            if (thread == 0) expect(base + KV_BAR, own_bytes);
+            wait(base + KV_BAR, layer & 1);
             STAMP(3)
 
             // Scores: 2 x 16 queries, key tiles warp, warp + 16, ...
-            auto key_row = [&](int key, u32 past_at, u32 own_at) {
-                key = min(key, keys - 1);
-                const int k = key < past ? key : key - past;
-                return ((key < past ? base + past_at : own_at) + k * 128) | (u32)((k & 7) << 28);
-            };
             float scores[2][4][4];
             {
                 u32 q[2][4][4];
@@ -568,18 +565,18 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
 #pragma unroll
                     for (int k = 0; k < 4; ++k)
                         matrices4(q[m][k], base + QUERIES + ((2 * k + (lane >> 4)) * TILES + 2 * m + (lane >> 3 & 1)) * 128 + (lane & 7) * 16);
+                const u32 from = base + KEYS + (warp * 8 + (lane & 7)) * 128;
+                const u32 at0 = from + (((lane >> 3) ^ (lane & 7)) << 4), at1 = from + (((4 + (lane >> 3)) ^ (lane & 7)) << 4);
 #pragma unroll
                 for (int t = 0; t < 4; ++t) {
 #pragma unroll
                     for (int m = 0; m < 2; ++m)
 #pragma unroll
                         for (int i = 0; i < 4; ++i) scores[m][t][i] = 0.f;
-                    const int tile = warp + 16 * t;
-                    if (tile < tiles) {
-                        const u32 at = key_row(tile * 8 + (lane & 7), PAST_K, buffer), turn = at >> 28;
+                    if (warp + 16 * t < tiles) {
                         u32 k0[4], k1[4];
-                        matrices4(k0, (at & 0xfffffff) + (((lane >> 3) ^ turn) << 4));
-                        matrices4(k1, (at & 0xfffffff) + (((4 + (lane >> 3)) ^ turn) << 4));
+                        matrices4(k0, at0 + t * 16384);
+                        matrices4(k1, at1 + t * 16384);
 #pragma unroll
                         for (int m = 0; m < 2; ++m) {
                             mma(scores[m][t], q[m][0], k0[0], k0[1]);
@@ -593,15 +590,20 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             float highest[2][2] = {{-1e30f, -1e30f}, {-1e30f, -1e30f}};
 #pragma unroll
             for (int t = 0; t < 4; ++t)
+                if (warp + 16 * t < tiles) {
+                    const int first = (warp + 16 * t) * 8;
+                    if (first + 8 > valid) {
 #pragma unroll
-                for (int m = 0; m < 2; ++m)
+                        for (int m = 0; m < 2; ++m)
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const int key = (warp + 16 * t) * 8 + 2 * quad + (i & 1);
-                        float& s = scores[m][t][i];
-                        s = key < valid ? s * 1.4426950408889634f : -1e30f;
-                        highest[m][i >> 1] = fmaxf(highest[m][i >> 1], s);
+                            for (int i = 0; i < 4; ++i)
+                                if (first + 2 * quad + (i & 1) >= valid) scores[m][t][i] = -1e30f;
                     }
+#pragma unroll
+                    for (int m = 0; m < 2; ++m)
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) highest[m][i >> 1] = fmaxf(highest[m][i >> 1], scores[m][t][i]);
+                }
 #pragma unroll
             for (int m = 0; m < 2; ++m)
 #pragma unroll
@@ -615,47 +617,48 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             float all = -1e30f;
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) all = fmaxf(all, loadf(base + HIGHEST + (w * 26 + lane) * 4));
-            float sums[2][2];
+            const u32 shares = base + SHARES + warp * TILES * 128 + pair * 16 + quad * 4;
 #pragma unroll
             for (int m = 0; m < 2; ++m)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
-                    const float top = __shfl_sync(~0u, all, 16 * m + 8 * h + pair);
+                    const float top = __shfl_sync(~0u, all, 16 * m + 8 * h + pair) * -1.4426950408889634f;
                     float sum = 0.f;
 #pragma unroll
-                    for (int t = 0; t < 4; ++t) {
-                        const int tile = warp + 16 * t;
-                        const float a = exp2f(scores[m][t][2 * h] - top), b = exp2f(scores[m][t][2 * h + 1] - top);
-                        sum += a + b;
-                        if (tile < tiles) store4(base + SHARES + (tile * TILES + 2 * m + h) * 128 + pair * 16 + quad * 4, pack(a, b));
-                    }
+                    for (int t = 0; t < 4; ++t)
+                        if (warp + 16 * t < tiles) {
+                            const float a = power2(scores[m][t][2 * h] * 1.4426950408889634f + top), b = power2(scores[m][t][2 * h + 1] * 1.4426950408889634f + top);
+                            sum += a + b;
+                            store4(shares + t * 8192 + (2 * m + h) * 128, pack(a, b));
+                        }
                     sum += __shfl_xor_sync(~0u, sum, 1);
                     sum += __shfl_xor_sync(~0u, sum, 2);
-                    sums[m][h] = sum;
-                    if (quad == 0 && 16 * m + 8 * h + pair < 26) storef(base + SUMS + (warp * 26 + 16 * m + 8 * h + pair) * 4, sums[m][h]);
+                    if (quad == 0 && 16 * m + 8 * h + pair < 26) storef(base + SUMS + (warp * 26 + 16 * m + 8 * h + pair) * 4, sum);
                 }
             sync();
             STAMP(4)
             {
                 const int d = warp & 3, j = warp >> 2;
                 float total[2][4] = {{0.f, 0.f, 0.f, 0.f}, {0.f, 0.f, 0.f, 0.f}};
-                auto add = [&](float (&to)[4], int k) {
-                    const u32 at = key_row(16 * k + (lane & 7) + (lane >> 4) * 8, PAST_V, buffer + KEY_BLOCK), turn = at >> 28;
-                    u32 v[4], p0, p1;
-                    transposed4(v, (at & 0xfffffff) + (((2 * d + (lane >> 3 & 1)) ^ turn) << 4));
-                    matrices2(p0, p1, base + SHARES + ((2 * k + (lane >> 3 & 1)) * TILES + j) * 128 + (lane & 7) * 16);
-                    mma(to, v, p0, p1);
-                };
-                int k = 0;
-                for (; k + 1 < tiles / 2; k += 2) add(total[0], k), add(total[1], k + 1);
-                if (k < tiles / 2) add(total[0], k);
+                u32 from = base + VALUES + ((lane & 7) + (lane >> 4) * 8) * 128 + (((2 * d + (lane >> 3 & 1)) ^ (lane & 7)) << 4);
+                u32 share = base + SHARES + ((lane >> 3) * TILES + j) * 128 + (lane & 7) * 16;
+                for (int k = 0; k < tiles; k += 4, from += 4096, share += 2048) {
+                    u32 v[4], p[4];
+                    matrices4(p, share);
+                    transposed4(v, from);
+                    mma(total[0], v, p[0], p[1]);
+                    if (k + 2 < tiles) {
+                        transposed4(v, from + 2048);
+                        mma(total[1], v, p[2], p[3]);
+                    }
+                }
                 float2 weight = {0.f, 0.f};
 #pragma unroll
                 for (int w = 0; w < WARPS; ++w) {
                     const float2 part = loadf2(base + SUMS + (w * 26 + 8 * j + 2 * quad) * 4);
                     weight.x += part.x, weight.y += part.y;
                 }
-                weight.x = 1.f / weight.x, weight.y = 1.f / weight.y;
+                weight.x = reciprocal(weight.x), weight.y = reciprocal(weight.y);
                 const u32 to = base + ATTENDED + ((2 * d + (pair >> 2)) * TILES + j) * 128 + 2 * quad * 16 + (pair & 3) * 4;
                 store4(to, pack((total[0][0] + total[1][0]) * weight.x, (total[0][2] + total[1][2]) * weight.x));
                 store4(to + 16, pack((total[0][1] + total[1][1]) * weight.y, (total[0][3] + total[1][3]) * weight.y));
@@ -663,8 +666,9 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             async_proxy();
             sync();
             STAMP(5)
+            if (of_level + 1 < LAYERS) take_keys();
             if (of_level + 1 < LAYERS) fetch_past(layer + 1);
-            product<32, 2, OUT_CHUNKS, 4>(acc, base, base + ATTENDED, chunk, warp, lane);
+            product<32, 2, OUT_CHUNKS, 4>(acc, base, base + ATTENDED, ring, warp, lane);
             STAMP(6)
             send_to_owners();
             wait_sums();
@@ -677,7 +681,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             x_phase ^= 1;
             async_proxy();
             STAMP(9)
-            product<16, 4, WIDEN_CHUNKS, 2>(acc, base, base + XN, chunk, warp, lane);
+            product<16, 4, WIDEN_CHUNKS, 2>(acc, base, base + XN, ring, warp, lane);
             STAMP(10)
             if (warp < 8) {
 #pragma unroll
@@ -690,7 +694,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             async_proxy();
             sync();
             STAMP(11)
-            product<32, 2, NARROW_CHUNKS, 4>(acc, base, base + HIDDEN, chunk, warp, lane);
+            product<32, 2, NARROW_CHUNKS, 4>(acc, base, base + HIDDEN, ring, warp, lane);
             STAMP(12)
             send_to_owners();
             wait_sums();
