@@ -311,7 +311,6 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
     cluster_sync();
 
     if (warp == WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (lane == 0) {
             const char* from = arguments.weights + head * arguments.rank_bytes;
             int chunk = 0;
@@ -338,7 +337,6 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
         }
         __syncwarp();
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 120;");
         const u32 peers = group * 8 + 2 * (lane & 3);
         const u32 there[2] = {remote(base, peers), remote(base, peers + 1)};
         const u32 partner = remote(base, rank ^ 8);
