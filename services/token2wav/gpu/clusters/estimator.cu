@@ -146,12 +146,49 @@ struct Ring {
     }
 };
 
+// Brings the weights of an Euler step chunk by chunk, in the order of their use. For one thread.
+struct Feeder {
+    const char* from;
+    int levels, level = 0, part = -1, left = 0;  // part: resnet, then two of each layer, then convolutions
+    u32 bytes = STAGE;
+
+    __device__ __forceinline__ void bring(u32 base, u32 slot) {
+        while (left == 0) {
+            if (++part == 2 * LAYERS + 2) part = 0, ++level;
+            if (level == levels) return;
+            const bool outer = level == 0 || level == levels - 1;
+            bytes = STAGE;
+            if (part == 0) left = outer ? 11 : 7;
+            else if (part == 2 * LAYERS + 1) left = level == 0 ? 3 : outer ? 6 : 0;
+            else if (part & 1) left = QKV_CHUNKS, bytes = QKV_BYTES;
+            else left = OUT_CHUNKS + WIDEN_CHUNKS + NARROW_CHUNKS;
+        }
+        expect(base + FULL + 8 * slot, bytes);
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base + RING + slot * STAGE),
+                     "l"(from), "r"(bytes), "r"(base + FULL + 8 * slot)
+                     : "memory");
+        from += bytes, --left;
+    }
+};
+
+// A chunk has been read by this warp; the last warp brings the next one in its place once all have.
+__device__ __forceinline__ void release(u32 base, u32 slot, u32 parity, Feeder& feeder, int warp, int lane) {
+    if (lane == 0) {
+        arrive(base + EMPTY + 8 * slot);
+        if (warp == WARPS - 1) {
+            wait(base + EMPTY + 8 * slot, parity);
+            feeder.bring(base, slot);
+        }
+    }
+    __syncwarp();
+}
+
 // A whole product: COUNT chunks [16 STEPS, 8 M8 channels] from the ring. WARPGROUPS of them multiply.
 template <int M8, int STEPS, int COUNT, int WARPGROUPS, int STEP_K, class Address>
-__device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Address address, Ring& ring, int warp, int lane) {
+__device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Address address, Ring& ring, Feeder& feeder, int warp, int lane) {
     if (warp < 4 * WARPGROUPS) {
         const u32 first = described(base + RING + (warp >> 2) * 1024, M8 * 128);
-#pragma unroll
+#pragma unroll 1
         for (int at = 0; at < COUNT; ++at) {
             wait(base + FULL + 8 * ring.slot, ring.parity);
             const u32 weights = first + ring.slot * (STAGE / 16), activations = described(address(at), STEP_K);
@@ -161,26 +198,26 @@ __device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Add
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             if (at > 0) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (lane == 0) arrive(base + EMPTY + 8 * ((ring.slot + STAGES - 1) % STAGES));
+                release(base, (ring.slot + STAGES - 1) % STAGES, ring.parity ^ (ring.slot == 0), feeder, warp, lane);
             }
             if (at < COUNT - 1) ring.next();
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        if (lane == 0) arrive(base + EMPTY + 8 * ring.slot);
+        release(base, ring.slot, ring.parity, feeder, warp, lane);
         ring.next();
     } else {
-#pragma unroll
+#pragma unroll 1
         for (int at = 0; at < COUNT; ++at) {
             wait(base + FULL + 8 * ring.slot, ring.parity);
-            if (lane == 0) arrive(base + EMPTY + 8 * ring.slot);
+            release(base, ring.slot, ring.parity, feeder, warp, lane);
             ring.next();
         }
     }
 }
 
 template <int M8, int STEPS, int COUNT, int WARPGROUPS>
-__device__ __forceinline__ void product(float (&acc)[TILES][4], u32 base, u32 activations, Ring& ring, int warp, int lane) {
-    product_at<M8, STEPS, COUNT, WARPGROUPS, TILES * 128>(acc, base, [&](int at) { return activations + at * STEPS * 2 * TILES * 128; }, ring, warp, lane);
+__device__ __forceinline__ void product(float (&acc)[TILES][4], u32 base, u32 activations, Ring& ring, Feeder& feeder, int warp, int lane) {
+    product_at<M8, STEPS, COUNT, WARPGROUPS, TILES * 128>(acc, base, [&](int at) { return activations + at * STEPS * 2 * TILES * 128; }, ring, feeder, warp, lane);
 }
 
 __device__ __forceinline__ float mish(float x) {
@@ -289,7 +326,7 @@ __device__ __forceinline__ void send_sums(const float (&acc)[TILES][4], const u3
                pack(acc[3][b], acc[3][2 + b]), there[b] + bar);
 }
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(const __grid_constant__ Arguments arguments) {
+extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char shared[];
     const u32 base = (u32)__cvta_generic_to_shared(shared);
     const int thread = threadIdx.x, warp = __shfl_sync(~0u, thread >> 5, 0), lane = thread & 31;
@@ -304,39 +341,13 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
     }
     const int pages = arguments.counts[unit], past = (pages - 1) * FRAMES;
     if (thread < 8) store4(base + PAGE_IDS + 4 * thread, arguments.pages[unit * arguments.table + min(thread, pages - 1)]);
-    for (int at = thread; at < 16 * 32; at += CONSUMERS + 32)
+    for (int at = thread; at < 16 * 32; at += CONSUMERS)
         if (past + FRAMES + (at >> 5) < MOST_PAGES * FRAMES) store4(base + VALUES + (past + FRAMES) * 128 + at * 4, 0);
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     __syncthreads();
     cluster_sync();
 
-    if (warp == WARPS) {
-        if (lane == 0) {
-            const char* from = arguments.weights + head * arguments.rank_bytes;
-            int chunk = 0;
-            auto feed = [&](int count, u32 bytes) {
-                for (int at = 0; at < count; ++at, ++chunk, from += bytes) {
-                    const int slot = chunk % STAGES;
-                    if (chunk >= STAGES) wait(base + EMPTY + 8 * slot, (chunk / STAGES - 1) & 1);
-                    expect(base + FULL + 8 * slot, bytes);
-                    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                                     base + RING + slot * STAGE),
-                                 "l"(from), "r"(bytes), "r"(base + FULL + 8 * slot)
-                                 : "memory");
-                }
-            };
-            for (int level = 0; level < arguments.levels; ++level) {
-                const bool outer = level == 0 || level == arguments.levels - 1;
-                feed((outer ? 8 : 4) + 3, STAGE);
-                for (int layer = 0; layer < LAYERS; ++layer) {
-                    feed(QKV_CHUNKS, QKV_BYTES);
-                    feed(OUT_CHUNKS + WIDEN_CHUNKS + NARROW_CHUNKS, STAGE);
-                }
-                if (outer) feed(level == 0 ? 3 : 6, STAGE);
-            }
-        }
-        __syncwarp();
-    } else {
+    {
         const u32 peers = group * 8 + 2 * (lane & 3);
         const u32 there[2] = {remote(base, peers), remote(base, peers + 1)};
         const u32 partner = remote(base, rank ^ 8);
@@ -371,12 +382,16 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             const char* line = tails_before + 2 * (SKIP_TAIL + (thread >> 1) * 1024 + (thread & 1) * CHANNELS);
             asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
         }
-        asm volatile("griddepcontrol.wait;" ::: "memory");
 
         float x[2] = {0.f, 0.f}, skip[2] = {0.f, 0.f}, acc[TILES][4];
         int conv = 0, turn = 0, layer = 0;
         Ring ring;
+        Feeder feeder{arguments.weights + head * arguments.rank_bytes, levels};
+        if (thread == CONSUMERS - 32)
+            for (int slot = 0; slot < STAGES; ++slot) feeder.bring(base, slot);
+        __syncwarp();
         u32 x_phase = 0, r_phase = 0, s_phase = 0;
+        asm volatile("griddepcontrol.wait;" ::: "memory");
 
         auto keep_tail = [&](float2 v, int tail) {
             if (real && frame >= FRAMES - 2) *(u32*)(tails_own + 2 * tail) = pack(v.x, v.y);
@@ -443,7 +458,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             r_phase ^= 1;
         };
         auto convolve = [&](u32 place) {
-            product_at<32, 2, 3, 4, STEP>(acc, base, [&](int at) { return place + at * 16; }, ring, warp, lane);
+            product_at<32, 2, 3, 4, STEP>(acc, base, [&](int at) { return place + at * 16; }, ring, feeder, warp, lane);
             send_to_owners();
         };
         auto end_convolution = [&](int tail, const float* bias_at) {
@@ -472,12 +487,12 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
                 }
                 STAMP(17)
                 if (level == 0 || last_level) {
-                    product_at<32, 2, 6, 4, STEP>(acc, base, [&](int at) { return place + (at & 1) * 4 * STEP + (at >> 1) * 16; }, ring, warp, lane);
+                    product_at<32, 2, 6, 4, STEP>(acc, base, [&](int at) { return place + (at & 1) * 4 * STEP + (at >> 1) * 16; }, ring, feeder, warp, lane);
                     send_to_owners();
-                    product_at<32, 2, 2, 4, STEP>(acc, base, [&](int at) { return place + at * 4 * STEP + 32; }, ring, warp, lane);
+                    product_at<32, 2, 2, 4, STEP>(acc, base, [&](int at) { return place + at * 4 * STEP + 32; }, ring, feeder, warp, lane);
                 } else {
                     convolve(place);
-                    product_at<32, 2, 1, 4, STEP>(acc, base, [&](int at) { return place + 32; }, ring, warp, lane);
+                    product_at<32, 2, 1, 4, STEP>(acc, base, [&](int at) { return place + 32; }, ring, feeder, warp, lane);
                 }
                 send_sums(acc, there, SHORTCUTS, S_BAR, head, warp, lane);
                 STAMP(18)
@@ -522,7 +537,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             async_proxy();
             if (of_level == 0) fetch_past(layer);
             STAMP(1)
-            product<24, 2, QKV_CHUNKS, 3>(acc, base, base + XN, ring, warp, lane);
+            product<24, 2, QKV_CHUNKS, 3>(acc, base, base + XN, ring, feeder, warp, lane);
             STAMP(2)
             if (warp < 4) {
                 const int c = 16 * warp + 2 * pair;
@@ -666,7 +681,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             STAMP(5)
             if (of_level + 1 < LAYERS) take_keys();
             if (of_level + 1 < LAYERS) fetch_past(layer + 1);
-            product<32, 2, OUT_CHUNKS, 4>(acc, base, base + ATTENDED, ring, warp, lane);
+            product<32, 2, OUT_CHUNKS, 4>(acc, base, base + ATTENDED, ring, feeder, warp, lane);
             STAMP(6)
             send_to_owners();
             wait_sums();
@@ -679,7 +694,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             x_phase ^= 1;
             async_proxy();
             STAMP(9)
-            product<16, 4, WIDEN_CHUNKS, 2>(acc, base, base + XN, ring, warp, lane);
+            product<16, 4, WIDEN_CHUNKS, 2>(acc, base, base + XN, ring, feeder, warp, lane);
             STAMP(10)
             if (warp < 8) {
 #pragma unroll
@@ -692,7 +707,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1) estimator_step(c
             async_proxy();
             sync();
             STAMP(11)
-            product<32, 2, NARROW_CHUNKS, 4>(acc, base, base + HIDDEN, ring, warp, lane);
+            product<32, 2, NARROW_CHUNKS, 4>(acc, base, base + HIDDEN, ring, feeder, warp, lane);
             STAMP(12)
             send_to_owners();
             wait_sums();

@@ -15,7 +15,7 @@ from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Product
 
 SOURCE = Path(__file__).with_name("estimator.cu")
-CLUSTER, THREADS, SHARED_BYTES = 16, 544, 232448
+CLUSTER, THREADS, SHARED_BYTES = 16, 512, 232448
 
 
 class _Arguments(ctypes.Structure):
