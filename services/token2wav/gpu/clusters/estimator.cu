@@ -149,25 +149,16 @@ struct Ring {
 // Brings the weights of an Euler step chunk by chunk, in the order of their use. For one thread.
 struct Feeder {
     const char* from;
-    int levels, level = 0, part = -1, left = 0;  // part: resnet, then two of each layer, then convolutions
-    u32 bytes = STAGE;
+    const u32* sizes;  // of the chunks, zero behind the last
+    u32 bytes;
 
     __device__ __forceinline__ void bring(u32 base, u32 slot) {
-        while (left == 0) {
-            if (++part == 2 * LAYERS + 2) part = 0, ++level;
-            if (level == levels) return;
-            const bool outer = level == 0 || level == levels - 1;
-            bytes = STAGE;
-            if (part == 0) left = outer ? 11 : 7;
-            else if (part == 2 * LAYERS + 1) left = level == 0 ? 3 : outer ? 6 : 0;
-            else if (part & 1) left = QKV_CHUNKS, bytes = QKV_BYTES;
-            else left = OUT_CHUNKS + WIDEN_CHUNKS + NARROW_CHUNKS;
-        }
+        if (bytes == 0) return;
         expect(base + FULL + 8 * slot, bytes);
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base + RING + slot * STAGE),
                      "l"(from), "r"(bytes), "r"(base + FULL + 8 * slot)
                      : "memory");
-        from += bytes, --left;
+        from += bytes, bytes = *++sizes;
     }
 };
 
@@ -237,6 +228,7 @@ struct Arguments {
     const char* inputs;       // bfloat16 [units, 2, 50, 320]
     float* y;                 // [units, 2, 50, 256]: the convolution before the last norm
     const char* weights;      // bfloat16 [8, rank_bytes / 2]
+    const u32* sizes;         // bytes of the chunks of weights, in the order of their use, and zero
     const float* constants;   // [levels, 14080], then the biases of the three other convolutions
     const float* times;       // [levels, 256], of this Euler step
     char* pool;               // bfloat16 pages
@@ -386,7 +378,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
         float x[2] = {0.f, 0.f}, skip[2] = {0.f, 0.f}, acc[TILES][4];
         int conv = 0, turn = 0, layer = 0;
         Ring ring;
-        Feeder feeder{arguments.weights + head * arguments.rank_bytes, levels};
+        Feeder feeder{arguments.weights + head * arguments.rank_bytes, arguments.sizes, arguments.sizes[0]};
         if (thread == CONSUMERS - 32)
             for (int slot = 0; slot < STAGES; ++slot) feeder.bring(base, slot);
         __syncwarp();

@@ -96,3 +96,15 @@ def constants(levels: Sequence[Level], down_end: Product, up_end: Product, final
         for layer in level.transformers:
             parts += [layer.qkv.bias, layer.out.bias, layer.widen.bias, layer.narrow.bias]
     return torch.cat([*parts, down_end.bias, up_end.bias, final.bias]).contiguous()
+
+
+def chunk_sizes(levels: int) -> list[int]:
+    """Bytes of the chunks in which a program takes its weights, in the order of `packed`, and
+    zero: 32 or 64 columns of a matrix.
+    """
+    layer, sizes = [12288] * 8 + [16384] * 10, []
+    for level in range(levels):
+        first, last = level == 0, level == levels - 1
+        sizes += [16384] * (11 if first or last else 7) + 4 * layer
+        sizes += [16384] * (3 if first else 6 if last else 0)
+    return [*sizes, 0]

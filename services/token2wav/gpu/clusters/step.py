@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cosyserve.engines.cuda_kernels import Kernel, LaunchShape, Module, compile_kernels
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.gpu.clusters.packing import constants, packed
+from services.token2wav.gpu.clusters.packing import chunk_sizes, constants, packed
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Product
@@ -22,7 +22,7 @@ class _Arguments(ctypes.Structure):
     """`Arguments` of the source."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("inputs", "y", "weights", "constants", "times", "pool")),
+        *((name, ctypes.c_void_p) for name in ("inputs", "y", "weights", "sizes", "constants", "times", "pool")),
         *((name, ctypes.c_void_p) for name in ("own", "before", "pages", "counts", "valid")),
         *((name, ctypes.c_longlong) for name in ("rank_bytes", "page", "offset", "layer_stride", "tails")),
         *((name, ctypes.c_int) for name in ("levels", "table")),
@@ -41,6 +41,7 @@ class ClusteredStep:
         self._weights, self._constants = packed(levels, down_end, up_end, final), constants(levels, down_end, up_end, final)
         self._times = torch.stack([level.times for level in levels], dim=1).contiguous()
         self._levels = len(levels)
+        self._sizes = torch.tensor(chunk_sizes(self._levels), dtype=torch.int32, device=self._weights.device)
         device = self._weights.device
         code = compile_kernels(SOURCE.read_text(), torch.cuda.get_device_capability(device), options)
         self.log = code.log
@@ -63,7 +64,7 @@ class ClusteredStep:
         before the last norm.
         """
         arguments = _Arguments(
-            inputs.data_ptr(), y.data_ptr(), self._weights.data_ptr(), self._constants.data_ptr(),
+            inputs.data_ptr(), y.data_ptr(), self._weights.data_ptr(), self._sizes.data_ptr(), self._constants.data_ptr(),
             self._times[step].data_ptr(), pool.data_ptr(), table["own"].data_ptr(), table["before"].data_ptr(),
             table["pages"].data_ptr(), table["counts"].data_ptr(), table["frames"].data_ptr(),
             self._weights.shape[1] * self._weights.element_size(), layout.elements, layout.attention(step, 0),
