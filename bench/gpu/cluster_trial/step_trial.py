@@ -1,39 +1,20 @@
 """An Euler step in clusters against the kernels that are served, and its time."""
 
 import sys
-import types
 
 import torch
 
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import RandomVoice, apart, filled, published, spread
-from cosyserve.spec import EULER_STEPS
-from services.token2wav.gpu.clusters.step import ClusteredStep
-from services.token2wav.gpu.device.launcher import ceil, power
-from services.token2wav.gpu.kernels.euler import euler_step
-from cosyserve.spec import CHUNK_FRAMES, MEL_BINS
 
 
 def patched(estimator, options=()):
-    step_of = ClusteredStep(estimator._levels, estimator._down_end, estimator._up_end, estimator._final, options)
-    plain = estimator.step
-
-    def step(self, step, table, pool, layout, units, *, long=False):
-        if units > 4 or long or not self.on:
-            return plain(step, table, pool, layout, units, long=long)
-        step_of(step, self._inputs, self._y, table, pool, layout, units, self._launch.chained)
-        config, last = self._config, step == EULER_STEPS - 1
-        self._launch(
-            euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias,
-            self._project.weight, self._project.bias, self.x, self._inputs, pool, table["own"], layout.elements,
-            0 if last else layout.tail(step + 1, "in"), self._dt[step], config.guidance, C=config.channels,
-            CP=power(config.channels), FRAMES=CHUNK_FRAMES, BINS=MEL_BINS, BP=power(MEL_BINS), TAIL=not last, BM=16,
-            warps=8,
-        )
-
-    estimator.on = True
-    estimator.step = types.MethodType(step, estimator)
-    return step_of
+    if options:
+        from services.token2wav.gpu.clusters import step as module
+        estimator._clustered = module.ClusteredStep(
+            module.compile_kernels(module.SOURCE.read_text(), (9, 0), options), estimator._levels,
+            (estimator._down_end, estimator._up_end, estimator._final), estimator._launch.chained)
+    return estimator._clustered
 
 
 NAMES = {1: "x", 2: "qkv", 3: "kv", 4: "scores", 5: "pv", 6: "out", 7: "got1", 8: "norm", 9: "x2", 10: "widen", 11: "gelu", 12: "narrow",
@@ -56,28 +37,28 @@ def compare(options):
     flow = published().readable(weights)
     someone = RandomVoice(flow, 87, 44, 2)
     wanted = someone.reference(flow)
-    paged = published().paged_flow(weights, pages=16, dtype=torch.bfloat16, buckets=(1, 2, 4, 8))
+    paged = published().paged_flow(weights, pages=16, dtype=torch.bfloat16, buckets=(1, 2, 4, 8), clusters=True)
     est = paged._estimator
     step_of = patched(est, options)
-    print(step_of.log[-400:], "clusters at once", step_of.at_once(), flush=True)
+    print("clusters at once", step_of.clusters, flush=True)
     pages = [3, 5, 2, 9, 7, 1][: someone.blocks]
 
     def mels(on):
-        est.on = on
+        est.clustered_units = 4 * on
         paged.pool.fill_(float("nan"))
         return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
 
     # one step, in detail
     ys, pools = {}, {}
     for on in (False, True):
-        est.on = on
+        est.clustered_units = 4 * on
         paged.pool.fill_(float("nan"))
         est._y.fill_(float("nan"))
         unit = someone.unit(0, pages)
         paged._table.fill([unit], 1)
         paged._front(paged._table, paged.pool, paged.layout, 1)
         est.prepare(paged._front.mu, paged._noise, paged._table, paged.pool, paged.layout, 1)
-        est.step(0, paged._table, paged.pool, paged.layout, 1)
+        est.step(0, paged._table, paged.pool, paged.layout, 1, apart=on)
         torch.cuda.synchronize()
         ys[on], pools[on] = est._y[:100].clone(), paged.pool[pages[0] * paged.layout.elements:][: paged.layout.elements].float()
     layout = paged.layout
@@ -102,17 +83,17 @@ def compare(options):
 
 def times(options):
     weights = published().tensors()
-    paged = filled(weights, 64, (1, 2, 4))
-    step_of = patched(paged._estimator, options)
-    for on in (True,):
-        paged._estimator.on = on
-        from services.token2wav.gpu.paged_flow.flow import Way
-        paged.capture((Way.SHORT,))
-        for batch in (1, 2, 4):
-            for prefix in (0, 3, 7):
-                units = spread(batch, prefix)
-                paged.run(units)
-                print(f"clusters {on} units {batch} blocks {prefix + 1}: {timed(paged._graphs[batch, Way.SHORT].replay, 10):.3f} ms", flush=True)
+    paged = filled(weights, 64, (1, 2, 4), clusters=True)
+    est = paged._estimator
+    patched(est, options)
+    from services.token2wav.gpu.paged_flow.flow import Way
+    est.clustered_units, paged._narrow[Way.APART] = 4, 4
+    paged.capture((Way.APART,))
+    for batch in (1, 2, 4):
+        for prefix in (0, 3, 7):
+            units = spread(batch, prefix)
+            paged.run(units)
+            print(f"clusters units {batch} blocks {prefix + 1}: {timed(paged._graphs[batch, Way.APART].replay, 10):.3f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,31 @@
-"""An Euler step of small batches as one launch of thread-block clusters."""
+"""An Euler step of a small batch as one launch of thread-block clusters."""
 
 import ctypes
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cosyserve.engines.cuda_kernels import Kernel, LaunchShape, Module, compile_kernels
+from cosyserve.engines.cuda_kernels import Compiled, DriverError, LaunchShape, Module, compile_kernels
+from cosyserve.engines.kernel_cache import Unsuitable
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.clusters.packing import chunk_sizes, constants, packed
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Product
 
+log = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("estimator.cu")
-CLUSTER, THREADS, SHARED_BYTES = 16, 512, 232448
+CAPABILITY = (9, 0)
+"""Only Hopper has the instructions of the source: its asynchronous matrix products are in no later
+architecture.
+"""
+CLUSTER, THREADS, SHARED_BYTES = 16, 512, 232_448
+MOST_UNITS = 2
+"""Two units take four clusters. Of more, not all would be on an H100 at the same time."""
 
 
 class _Arguments(ctypes.Structure):
@@ -31,44 +41,64 @@ class _Arguments(ctypes.Structure):
 
 
 class ClusteredStep:
-    """Weights as the clusters read them (as many bytes as the estimator's transformers and resnets
-    in bfloat16, once more), and the kernel.
+    """The kernel, and the estimator's weights as its programs read them (132 MB at the published
+    sizes, beside those of larger batches).
     """
 
+    most = MOST_UNITS
+
     def __init__(
-        self, levels: Sequence[Level], down_end: Product, up_end: Product, final: Product, options: Sequence[str] = ()
+        self, compiled: Compiled, levels: Sequence[Level], ends: tuple[Product, Product, Product], chained: bool
     ) -> None:
-        self._weights, self._constants = packed(levels, down_end, up_end, final), constants(levels, down_end, up_end, final)
+        self._kernel = Module(compiled).kernel("estimator_step")
+        self._chained, self._levels = chained, len(levels)
+        self.clusters = self._kernel.at_once(self._shape(1))
+        """How many are on the device at the same time if it is idle."""
+        self._weights, self._constants = packed(levels, *ends), constants(levels, *ends)
         self._times = torch.stack([level.times for level in levels], dim=1).contiguous()
-        self._levels = len(levels)
         self._sizes = torch.tensor(chunk_sizes(self._levels), dtype=torch.int32, device=self._weights.device)
-        device = self._weights.device
-        code = compile_kernels(SOURCE.read_text(), torch.cuda.get_device_capability(device), options)
-        self.log = code.log
-        self._kernel: Kernel = Module(code).kernel("estimator_step")
-        self.stamps = torch.zeros(64 * 32, dtype=torch.int64, device=device)
+        self.stamps = torch.zeros(64 * 32, dtype=torch.int64, device=self._weights.device)
 
-    def shape(self, units: int, chained: bool = True) -> LaunchShape:
-        """Of a pass over `units` units."""
-        return LaunchShape((units * ROWS * CLUSTER, 1, 1), THREADS, SHARED_BYTES, CLUSTER, chained)
-
-    def at_once(self) -> int:
-        """Clusters on the device at the same time."""
-        return self._kernel.at_once(self.shape(4))
+    def _shape(self, units: int) -> LaunchShape:
+        return LaunchShape((units * ROWS * CLUSTER, 1, 1), THREADS, SHARED_BYTES, CLUSTER, self._chained)
 
     def __call__(
-        self, step: int, inputs: Tensor, y: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int,
-        chained: bool,
-    ) -> None:  # fmt: skip
+        self, step: int, inputs: Tensor, y: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int
+    ) -> None:
         """inputs bfloat16 [units, 2, 50, 320] -> y float32 [units, 2, 50, 256], the convolution
-        before the last norm.
+        before the last norm. Of streams with at most 8 blocks, none twice.
         """
         arguments = _Arguments(
-            inputs.data_ptr(), y.data_ptr(), self._weights.data_ptr(), self._sizes.data_ptr(), self._constants.data_ptr(),
-            self._times[step].data_ptr(), pool.data_ptr(), table["own"].data_ptr(), table["before"].data_ptr(),
-            table["pages"].data_ptr(), table["counts"].data_ptr(), table["frames"].data_ptr(),
-            self._weights.shape[1] * self._weights.element_size(), layout.elements, layout.attention(step, 0),
-            layout.attention(step, 1) - layout.attention(step, 0), layout.tail(step, "in"), self._levels, TABLE,
-            self.stamps.data_ptr(),
+            inputs.data_ptr(), y.data_ptr(), self._weights.data_ptr(), self._sizes.data_ptr(),
+            self._constants.data_ptr(), self._times[step].data_ptr(), pool.data_ptr(), table["own"].data_ptr(),
+            table["before"].data_ptr(), table["pages"].data_ptr(), table["counts"].data_ptr(),
+            table["frames"].data_ptr(), self._weights.shape[1] * self._weights.element_size(), layout.elements,
+            layout.attention(step, 0), layout.attention(step, 1) - layout.attention(step, 0), layout.tail(step, "in"),
+            self._levels, TABLE, self.stamps.data_ptr(),
         )  # fmt: skip
-        self._kernel(self.shape(units, chained), torch.cuda.current_stream().cuda_stream, arguments)
+        self._kernel(self._shape(units), torch.cuda.current_stream().cuda_stream, arguments)
+
+
+def clustered_step(
+    config: UnetConfig, levels: Sequence[Level], ends: tuple[Product, Product, Product], dtype: torch.dtype,
+    chained: bool, options: Sequence[str] = (),
+) -> ClusteredStep | None:  # fmt: skip
+    """The step for this device and network. None, and a line in the log that says why, where it
+    cannot be served.
+    """
+    device = ends[0].weight.device
+    try:
+        if device.type != "cuda" or torch.cuda.get_device_capability(device) != CAPABILITY:
+            raise Unsuitable("it is written for GPUs of compute capability 9.0")
+        if dtype != torch.bfloat16:
+            raise Unsuitable("it multiplies bfloat16")
+        sizes = (config.channels, config.estimator_heads, config.head_width, config.transformers)
+        if sizes != (256, 8, 64, 4):
+            raise Unsuitable(f"it is written for 256 channels, 8 heads of 64 and 4 transformers, not {sizes}")
+        step = ClusteredStep(compile_kernels(SOURCE.read_text(), CAPABILITY, options), levels, ends, chained)
+        if step.clusters < MOST_UNITS * ROWS:
+            raise Unsuitable(f"the device runs {step.clusters} of its clusters at the same time")
+    except (Unsuitable, DriverError) as error:
+        log.warning("an Euler step in one launch of clusters is not served, so small batches are slower: %s", error)
+        return None
+    return step
