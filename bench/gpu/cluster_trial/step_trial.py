@@ -32,6 +32,37 @@ def stamps(step_of):
           "| all", int((s[first, 0] - s[first, 16]).median()), "| step", int(s[55, 14] - s[0, 16]), flush=True)
 
 
+def detail(paged, est, someone, pages, mels, variants=((),)):
+    def one(on):
+        paged.pool.fill_(float("nan"))
+        est._y.fill_(float("nan"))
+        unit = someone.unit(0, pages)
+        paged._table.fill([unit], 1)
+        paged._front(paged._table, paged.pool, paged.layout, 1)
+        est.prepare(paged._front.mu, paged._noise, paged._table, paged.pool, paged.layout, 1)
+        est.step(0, paged._table, paged.pool, paged.layout, 1, apart=on)
+        torch.cuda.synchronize()
+        return est._y[:100].clone(), paged.pool[pages[0] * paged.layout.elements:][: paged.layout.elements].float()
+
+    layout = paged.layout
+    y, page = one(False)
+    for variant in variants:
+        if variant:
+            patched(est, variant)
+        got, mine = one(True)
+        print(variant, end="")
+        for name, (at, size) in layout.sites.items():
+            a, b = (p[layout.tail(0, name):][:size] for p in (mine, page))
+            if name in ("in", "h0", "skip", "x1", "h1", "x2", "x13", "h13", "end", "final"):
+                print(f" {name} {apart(a, b)[0]:.2e}", end="")
+        for layer in (0, 1, 4, 55):
+            a, b = (p[layout.attention(0, layer):][: 2 * 2 * 50 * 512] for p in (mine, page))
+            print(f" kv {layer} {apart(a, b)[0]:.2e}", end="")
+        print(f"  y {apart(got, y)[0]:.2e}", flush=True)
+        a, b = (p[layout.tail(0, "h0"):][:1024] for p in (mine, page))
+        print("   h0", a[:8].tolist(), b[:8].tolist(), ((a - b).abs() > 0.05).float().reshape(4, 8, 32).mean(2).tolist(), flush=True)
+
+
 def compare(options):
     weights = published().tensors()
     flow = published().readable(weights)
@@ -48,29 +79,7 @@ def compare(options):
         paged.pool.fill_(float("nan"))
         return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
 
-    # one step, in detail
-    ys, pools = {}, {}
-    for on in (False, True):
-        est.clustered_units = 4 * on
-        paged.pool.fill_(float("nan"))
-        est._y.fill_(float("nan"))
-        unit = someone.unit(0, pages)
-        paged._table.fill([unit], 1)
-        paged._front(paged._table, paged.pool, paged.layout, 1)
-        est.prepare(paged._front.mu, paged._noise, paged._table, paged.pool, paged.layout, 1)
-        est.step(0, paged._table, paged.pool, paged.layout, 1, apart=on)
-        torch.cuda.synchronize()
-        ys[on], pools[on] = est._y[:100].clone(), paged.pool[pages[0] * paged.layout.elements:][: paged.layout.elements].float()
-    layout = paged.layout
-    for name, (at, size) in layout.sites.items():
-        a, b = (pools[on][layout.tail(0, name):][:size] for on in (True, False))
-        if name in ("in", "h0", "skip", "x1", "h1", "x2", "x13", "h13", "end", "final"):
-            print(f"  tail {name} {apart(a, b)[0]:.2e}", end="")
-    print()
-    for layer in (0, 1, 2, 3, 4, 8, 55):
-        a, b = (pools[on][layout.attention(0, layer):][: 2 * 2 * 50 * 512] for on in (True, False))
-        print(f"  kv {layer} {apart(a, b)[0]:.2e}", end="")
-    print(f"  y {apart(ys[True], ys[False])[0]:.2e}", flush=True)
+    detail(paged, est, someone, pages, mels)
     for on in (False, True):
         got = mels(on)
         joined = torch.cat([m[: len(w)] for m, w in zip(got, wanted, strict=True)])
@@ -96,9 +105,18 @@ def times(options):
             print(f"clusters units {batch} blocks {prefix + 1}: {timed(paged._graphs[batch, Way.APART].replay, 10):.3f} ms", flush=True)
 
 
+def bisect():
+    weights = published().tensors()
+    someone = RandomVoice(published().readable(weights), 87, 44, 2)
+    paged = published().paged_flow(weights, pages=16, dtype=torch.bfloat16, buckets=(1, 2), clusters=True)
+    detail(paged, paged._estimator, someone, [3, 5, 2, 9, 7, 1], None, ((), ("-DFENCED",), ("-DZEROED",), ("-DZEROED", "-DFENCED"), ("-DNOUNROLL",)))
+
+
 if __name__ == "__main__":
     options = [w for w in sys.argv[1:] if w.startswith("-")]
     with torch.inference_mode():
+        if "bisect" in sys.argv:
+            bisect()
         if "compare" in sys.argv:
             compare(options)
         if "times" in sys.argv:

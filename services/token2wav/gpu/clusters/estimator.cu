@@ -178,14 +178,30 @@ __device__ __forceinline__ void release(u32 base, u32 slot, u32 parity, Feeder& 
 template <int M8, int STEPS, int COUNT, int WARPGROUPS, int STEP_K, class Address>
 __device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Address address, Ring& ring, Feeder& feeder, int warp, int lane) {
     if (warp < 4 * WARPGROUPS) {
+#ifdef ZEROED
+#pragma unroll
+        for (int j = 0; j < TILES; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) acc[j][i] = 0.f;
+#endif
         const u32 first = described(base + RING + (warp >> 2) * 1024, M8 * 128);
+#ifdef NOUNROLL
+#pragma unroll
+#else
 #pragma unroll 1
+#endif
         for (int at = 0; at < COUNT; ++at) {
             wait(base + FULL + 8 * ring.slot, ring.parity);
             const u32 weights = first + ring.slot * (STAGE / 16), activations = described(address(at), STEP_K);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (int k = 0; k < STEPS; ++k) multiply(acc, weights + k * M8 * 16, activations + k * (STEP_K / 8), at + k);
+            for (int k = 0; k < STEPS; ++k) multiply(acc, weights + k * M8 * 16, activations + k * (STEP_K / 8),
+#ifdef ZEROED
+                1
+#else
+                at + k
+#endif
+                );
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             if (at > 0) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -194,10 +210,20 @@ __device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Add
             if (at < COUNT - 1) ring.next();
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#ifdef FENCED
+#pragma unroll
+        for (int j = 0; j < TILES; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(acc[j][i])::"memory");
+#endif
         release(base, ring.slot, ring.parity, feeder, warp, lane);
         ring.next();
     } else {
+#ifdef NOUNROLL
+#pragma unroll
+#else
 #pragma unroll 1
+#endif
         for (int at = 0; at < COUNT; ++at) {
             wait(base + FULL + 8 * ring.slot, ring.parity);
             release(base, ring.slot, ring.parity, feeder, warp, lane);
@@ -424,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
         };
         auto read_inputs = [&]() {
             const int column = thread & 7, line = thread >> 3, f = OWN_FRAMES * group + line - 2;
-            const u32 place = base + ACTIVATIONS + (conv % 3) * ACTIVATIONS_BYTES;
+            const u32 place = base + ACTIVATIONS + 2 * ACTIVATIONS_BYTES;  // the next two convolutions use the others
             uint4 v = {0, 0, 0, 0};
             if (thread < 27 * 8) {
                 if (column < 5) {
