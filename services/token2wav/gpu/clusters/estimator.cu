@@ -123,7 +123,8 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u3
 
 // Matrices lie in shared memory as blocks of 8 rows x 8 columns (128 bytes), block (row / 8, column / 8)
 // at (column / 8) * step + (row / 8) * 128.
-__device__ __forceinline__ u32 described(u32 at, u32 step) { return at >> 4 | step >> 4 << 16; }
+// Addresses in a cluster have the rank of the CTA in their highest byte, descriptors have not.
+__device__ __forceinline__ u32 described(u32 at, u32 step) { return (at & 0x3ffff) >> 4 | step >> 4 << 16; }
 
 // acc (+)= the warpgroup's 64 channels of 16 columns of weights times activations [32 frames].
 __device__ __forceinline__ void multiply(float (&acc)[TILES][4], u32 weights, u32 activations, int begun) {
