@@ -10,7 +10,6 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Candidate, LoadedEngine, ResumeFrom, first_working
 from cosyserve.engines.gpu_facts import visible_gpus
-from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
@@ -148,7 +147,6 @@ def _load(name: str, settings: EngineSettings) -> Backend:
         from services.token2wav.torch_backend import load_torch
 
         return load_torch(directory, settings)
-    _check_exported(name, directory)
     if name == "onnxruntime":
         from services.token2wav.engines.backend import load_onnx
 
@@ -167,11 +165,3 @@ def _check_first_hop(settings: EngineSettings) -> None:
                 "behind which the first hop has 25 tokens; leave it at 0"
             )
     check_first_hop(settings.first_hop_tokens, _generation(settings).hold_back_tokens)
-
-
-def _check_exported(name: str, directory: ModelDirectory) -> None:
-    if (decoder := decoder_of(directory)) is not None:
-        raise Unsuitable(
-            f"backend {name} runs exported graphs, and the flow of {decoder.title} ({directory.path}) cannot be "
-            "exported yet; backend torch runs it"
-        )
