@@ -124,12 +124,6 @@ def test_its_flow_in_a_directory_of_a_generation_is_refused(tmp_path: Path) -> N
         load_backend("torch", EngineSettings(model=tmp_path))
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
-def test_exported_graphs_are_refused_by_name(backend: str) -> None:
-    with pytest.raises(Unsuitable, match=f"backend {backend} runs exported graphs, and the flow of Step-Audio2"):
-        load_backend(backend, EngineSettings(model=TINY, decoder_model=DECODER))
-
-
 def test_the_paged_engine_is_refused_by_name() -> None:
     """So that `auto` takes the readable engine."""
     with pytest.raises(Unsuitable, match=r"Step-Audio2, is conformer-dit; .*GPU_ENGINE=readable does without"):

@@ -46,7 +46,7 @@ class StepDitGraph(LayerGraph):
     ) -> None:
         if precision is Precision.FP8:
             raise ModelError(
-                "the flow of Step-Audio2 has no scales for 8-bit products; choose --precision fp16 or bf16"
+                "the flow of Step-Audio2 has no scales for 8-bit products; choose another --precision"
             )
         super().__init__("estimator", tensors, precision, scales)
         self._config = config
