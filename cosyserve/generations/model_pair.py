@@ -10,7 +10,6 @@ from cosyserve.generations.separate_decoder import DECODERS, SeparateDecoder, de
 from cosyserve.model_directory import DECODER_YAML, ModelDirectory
 
 DECODER_MODEL = "COSYSERVE_TOKEN2WAV_DECODER_MODEL"
-PROMPT_AS_BLOCK = "COSYSERVE_ORCHESTRATOR_PROMPT_AS_BLOCK"
 
 
 def pair_variables(model: Path, decoder_model: Path | None) -> dict[str, str]:
@@ -19,9 +18,8 @@ def pair_variables(model: Path, decoder_model: Path | None) -> dict[str, str]:
     """
     if decoder_model is None:
         return {}
-    second = decoding_directory(model, decoder_model)
-    whole_prompt = decoder_of(second) is not None
-    return {DECODER_MODEL: str(decoder_model.resolve()), PROMPT_AS_BLOCK: str(whole_prompt).lower()}
+    decoding_directory(model, decoder_model)
+    return {DECODER_MODEL: str(decoder_model.resolve())}
 
 
 def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelDirectory:

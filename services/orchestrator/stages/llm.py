@@ -4,6 +4,7 @@ speech tokens.
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -34,7 +35,7 @@ class LlmStage:
     policy: RetryPolicy
     guards: bool
     """Whether tokens and word times are checked."""
-    prompt_as_block: bool = False
+    prompt_as_block: Callable[[], bool] = lambda: False
     """See `OrchestratorSettings`."""
 
     async def generate(
@@ -43,7 +44,7 @@ class LlmStage:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of
         takeovers. Raises the SpeechFault that the stage or the word times show.
         """
-        prompt_tokens = 0 if self.prompt_as_block else len(conditioning.speech_tokens)
+        prompt_tokens = 0 if self.prompt_as_block() else len(conditioning.speech_tokens)
         setup = _setup(utterance, conditioning, stream, self.guards, prompt_tokens)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))

@@ -9,7 +9,7 @@ from tests.stacks.whole_stack import whole_stack
 
 
 async def test_streamed_is_whole_resumed_is_the_tail_and_together_is_one_by_one() -> None:
-    async with whole_stack(TINY, decoder_model=STEP_AUDIO2, guards=False, prompt_as_block=True) as stack:
+    async with whole_stack(TINY, decoder_model=STEP_AUDIO2, guards=False) as stack:
 
         async def say(**options: object) -> bytes:
             request = {"text": "Hi.", "seed": 11, "voice": "zs_a", **options}

@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.generations.model_pair import DECODER_MODEL, PROMPT_AS_BLOCK, decoding_directory, pair_variables
+from cosyserve.generations.model_pair import DECODER_MODEL, decoding_directory, pair_variables
 from cosyserve.generations.separate_decoder import STEP_AUDIO2, decoder_of
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.installation_checks import check_model
@@ -43,12 +43,12 @@ def refused(model: Path, decoder_model: Path, words: str) -> None:
 def test_the_pair_is_served() -> None:
     assert decoder_of(decoding_directory(TINY, DECODER)) is STEP_AUDIO2
     assert decoding_directory(TINY, None).path == TINY
-    assert pair_variables(TINY, DECODER) == {DECODER_MODEL: str(DECODER), PROMPT_AS_BLOCK: "true"}
+    assert pair_variables(TINY, DECODER) == {DECODER_MODEL: str(DECODER)}
     assert pair_variables(TINY, None) == {}
-    assert pair_variables(TINY, TINY)[PROMPT_AS_BLOCK] == "false"
+    assert pair_variables(TINY, TINY) == {DECODER_MODEL: str(TINY)}
     findings = [finding for finding in check_model(TINY, DECODER) if finding.check == "token2wav model"]
     assert [(finding.state, finding.observed) for finding in findings] == [
-        (State.OK, f"{DECODER}: flow and vocoder of Step-Audio2, complete")
+        (State.OK, f"{DECODER}: flow and vocoder of Step-Audio2, complete, 3 MB")
     ]
 
 
