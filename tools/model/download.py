@@ -18,6 +18,7 @@ from cosyserve.errors import ModelError
 from cosyserve.file_lock import waiting_lock
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.reading import GENERATIONS
+from cosyserve.generations.separate_decoder import DECODERS
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
 from tools.model.fetch.object_store import ObjectStore
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
@@ -37,7 +38,7 @@ from tools.model.output.progress import Progress, in_units
 
 _ROOM = 16 << 20
 _HUBS = ("huggingface", "modelscope")
-_GENERATIONS = {generation.name: generation for generation in GENERATIONS}
+_MODELS = {model.name: model for model in (*GENERATIONS, *DECODERS)}
 
 
 def fetch_all(
@@ -122,11 +123,11 @@ def _begun(path: Path) -> int:
 
 @command(
     "download",
-    "Fetch a published model: CosyVoice2-0.5B or Fun-CosyVoice3-0.5B.",
+    "Fetch a published model: CosyVoice2-0.5B, Fun-CosyVoice3-0.5B, or Step-Audio2's flow and vocoder.",
     {
         "target": {"type": Path, "metavar": "DIR", "help": "model directory to fill"},
         "--generation": {
-            "choices": sorted(_GENERATIONS), "default": COSYVOICE2.name, "help": "which model (default: %(default)s)"
+            "choices": sorted(_MODELS), "default": COSYVOICE2.name, "help": "which model (default: %(default)s)"
         },
         "--from": {"dest": "hub", "choices": _HUBS, "default": _HUBS[0], "help": "hub (default: %(default)s)"},
         "--mirror": {
@@ -152,7 +153,7 @@ def _begun(path: Path) -> int:
 def main(options: argparse.Namespace) -> int:
     if options.tries < 1:
         raise WrongUsage(f"--tries is {options.tries}, must be at least 1")
-    catalogue = read_catalogue(options.catalogue or catalogue_of(_GENERATIONS[options.generation]))
+    catalogue = read_catalogue(options.catalogue or catalogue_of(_MODELS[options.generation]))
     wanted = [file for file in catalogue.files if file.unless is None or options.with_published_onnx]
     if options.pins is not None and not options.pins.exists():
         raise ModelError(f"{options.pins}: no such file")

@@ -45,9 +45,7 @@ class StepDitGraph(LayerGraph):
         scales: Mapping[str, float] | None = None,
     ) -> None:
         if precision is Precision.FP8:
-            raise ModelError(
-                "the flow of Step-Audio2 has no scales for 8-bit products; choose another --precision"
-            )
+            raise ModelError("the flow of Step-Audio2 has no scales for 8-bit products; choose another --precision")
         super().__init__("estimator", tensors, precision, scales)
         self._config = config
         width, heads, depth = config.width, config.heads, config.depth
