@@ -16,10 +16,8 @@ def pair_variables(model: Path, decoder_model: Path | None) -> dict[str, str]:
     """The variables of the services by which they serve a model of two directories; none without a
     second one. Raises ModelError as `decoding_directory`.
     """
-    if decoder_model is None:
-        return {}
     decoding_directory(model, decoder_model)
-    return {DECODER_MODEL: str(decoder_model.resolve())}
+    return {} if decoder_model is None else {DECODER_MODEL: str(decoder_model.resolve())}
 
 
 def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelDirectory:

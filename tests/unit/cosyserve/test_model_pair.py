@@ -66,8 +66,12 @@ def test_other_speech_tokens_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_decoder_alone_is_no_model() -> None:
-    with pytest.raises(ModelError, match=r"flow and vocoder of Step-Audio2 alone; .*--token2wav-model"):
-        load_backend("torch", EngineSettings(model=DECODER))
+    for check in (
+        lambda: load_backend("torch", EngineSettings(model=DECODER)),
+        lambda: pair_variables(DECODER, None),
+    ):
+        with pytest.raises(ModelError, match=r"flow and vocoder of Step-Audio2 alone; .*--token2wav-model"):
+            check()
 
 
 @pytest.mark.parametrize(
