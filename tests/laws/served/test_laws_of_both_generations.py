@@ -1,10 +1,11 @@
 """The laws heard by a client through all four services and real gRPC, on the reduced model of each
-generation: what is spoken depends on the request alone. Its weights are random, so a sentence ends
-at its length limit, 20 speech tokens for each text id, and the guards are off.
+generation, and with the decoder of Step-Audio2 behind the tokens of CosyVoice2: what is spoken
+depends on the request alone. The weights are random, so a sentence ends at its length limit, 20
+speech tokens for each text id, and the guards are off.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import InvalidRequest, Unavailable
 from cosyserve.generations.generation import SilentTokens
 from services.llm.generation.request import Generation, Hop
+from services.token2wav.inputs.request import Profile
 from tests.stacks.calls import heard, one_by_one
-from tests.stacks.up_process import TINY, TINY3
+from tests.stacks.up_process import STEP_AUDIO2, TINY, TINY3
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -27,10 +29,15 @@ OFTEN_SILENT = SilentTokens(ids=frozenset(range(3000)), longest_run=1)
 """So many that runs of them are in every sentence of random weights."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[TINY, TINY3], ids=["tiny", "tiny3"])
+MODELS = {"tiny": (TINY, None), "tiny3": (TINY3, None), "step_audio2": (TINY, STEP_AUDIO2)}
+"""The model directory, and that of another flow and vocoder."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(MODELS))
 async def stack(request: pytest.FixtureRequest) -> AsyncIterator[WholeStack]:
     """All services on a reduced model in this process."""
-    async with whole_stack(request.param, guards=False) as running:
+    model, decoder_model = MODELS[request.param]
+    async with whole_stack(model, decoder_model=decoder_model, guards=False) as running:
         yield running
 
 
@@ -107,6 +114,27 @@ async def test_an_engine_that_dies_in_a_sentence_is_not_heard(
     monkeypatch.setattr(stack.llm, "generate", dying)
     assert await speak() == undisturbed
     assert died
+
+
+async def test_a_decoder_that_dies_in_a_sentence_is_not_heard(
+    stack: WholeStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes over gets all tokens, and the number of samples that were heard."""
+    decoder = stack.token2wav.decoders[Profile.CONTINUOUS]
+    step, blocks, died = decoder.step, list[int](), list[int]()
+
+    def dying(step_inputs: Sequence[Any]) -> list[Any]:
+        results = list(step(step_inputs))
+        blocks.append(len(results))
+        if not died and len(blocks) > 3:
+            died.append(len(blocks))
+            return [Unavailable("gone") for _ in results]
+        return results
+
+    undisturbed = await say(stack, ARRIVING)
+    monkeypatch.setattr(decoder, "step", dying)
+    audio, _, summary = await heard(stack.client.synthesize(ARRIVING, seed=11, voice="zs_a"))
+    assert (audio, summary.resumptions, len(died)) == (undisturbed, 1, 1)
 
 
 async def test_an_unknown_special_token_is_named(stack: WholeStack) -> None:

@@ -25,8 +25,9 @@ from services.token2wav.inputs.chunking import Grid
 from services.token2wav.inputs.request import MAX_TOKENS, Growth, Hops, Profile, Sentence
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.stream import AcousticStream
 from tests.stacks.up_process import STEP_AUDIO2, TINY
-from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, voice
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, until, voice
 
 LENGTH = 90
 """Three blocks and a part: the first block behind the prompt has been dropped for the last one."""
@@ -84,14 +85,35 @@ async def test_four_at_once_are_the_four_one_by_one(batcher: Batcher) -> None:
     assert len(set(one_by_one)) == 4
 
 
+async def test_request_n_is_request_1_and_who_hangs_up_leaves_nothing(backend: Backend) -> None:
+    said, spoken = Sentence(voice(20), seed=9), tokens(LENGTH)
+    async with batching(backend.decoders) as batcher:
+        first = await speak(batcher, said, spoken)
+        async with AcousticStream(batcher, Sentence(voice(33), seed=2)) as left:
+            await left.feed(spoken)
+            await anext(aiter(left))
+        await until(lambda: not batcher.stats().streams)
+        assert batcher.stats().state_bytes == 0
+        assert await speak(batcher, said, spoken) == first
+
+
+async def test_fewer_steps_are_streamed_as_whole_and_no_prompt_state_is_mixed(backend: Backend) -> None:
+    plain, spoken = Sentence(voice(20, "a prompt"), seed=3), tokens(60)
+    async with batching(backend.decoders) as batcher:
+        ten, six = [await speak(batcher, said, spoken) for said in (plain, plain.in_steps(6))]
+        longer = Sentence(plain.voice, seed=3, hops=Hops(first_hop_tokens=60)).in_steps(6)
+        assert await speak(batcher, longer, spoken) == six != ten
+        assert await speak(batcher, plain, spoken) == ten
+
+
 async def test_a_cached_prompt_changes_nothing(backend: Backend, batcher: Batcher) -> None:
     decoder = backend.decoders[Profile.CONTINUOUS]
     assert isinstance(decoder, ContinuousDecoder)
     plain = await speak(batcher, Sentence(voice(20), seed=3), tokens(30))
-    said = Sentence(voice(20, key="a"), seed=3)
+    said, before = Sentence(voice(20, key="a"), seed=3), decoder.prompts
     for _ in range(2):
         assert await speak(batcher, said, tokens(30)) == plain
-    assert (decoder.prompts.hits, decoder.prompts.states) == (1, 1)
+    assert (decoder.prompts.hits - before.hits, decoder.prompts.states - before.states) == (1, 1)
 
 
 def test_a_batch_is_its_streams_one_by_one(flow: Flow) -> None:
