@@ -11,6 +11,7 @@ import pytest
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.generations.model_pair import DECODER_MODEL, decoding_directory, pair_variables
+from cosyserve.generations.reading import generation_of
 from cosyserve.generations.separate_decoder import STEP_AUDIO2, decoder_of
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.installation_checks import check_model
@@ -66,6 +67,10 @@ def test_other_speech_tokens_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_decoder_alone_is_no_model() -> None:
+    with pytest.raises(
+        ModelError, match=r"tiny-stepaudio2: none of .*; with flow.yaml it holds flow and vocoder alone"
+    ):
+        generation_of(ModelDirectory(DECODER))
     for check in (
         lambda: load_backend("torch", EngineSettings(model=DECODER)),
         lambda: pair_variables(DECODER, None),
