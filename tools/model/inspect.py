@@ -19,17 +19,14 @@ from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import MANIFEST
 from cosyserve.generations.reading import generation_of
-from cosyserve.generations.separate_decoder import SeparateDecoder, decoder_of
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import MEL_FRAMES_PER_TOKEN, TOKENS_PER_SECOND
 from services.llm.engine.weights import HEAD_BIAS, TIED_HEAD, expected_tensors, model_hash, read_tensors
 from services.llm.generation.config import WEIGHTS, LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
-from services.token2wav.flow.loading import network_files
-from services.token2wav.vocoder.loading import load_vocoder
 from tools.model.checkpoints.llm_checkpoint import numbering, sizes_of
 from tools.model.checkpoints.tensor_file import read_safetensors
+from tools.model.describe_decoder import describe_decoder, known_decoder
 from tools.model.output.command import ENGINES, JSON, command, engine_cache
 from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.progress import in_units
@@ -53,8 +50,8 @@ def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, 
         "directory": str(path), "kind": "model directory",
         "bytes": sum(facts["bytes"] for facts in files.values())
     }  # fmt: skip
-    decoder = _decoder_of(directory, problems)
-    parts = (_generation, _language_model, _token2wav, _voices) if decoder is None else (_token2wav, _decoder)
+    decoder = known_decoder(directory, problems)
+    parts = (_generation, _language_model, _token2wav, _voices) if decoder is None else (_token2wav, describe_decoder)
     if decoder is not None:
         kind = f"flow and vocoder of {decoder.title}, for the speech tokens of {decoder.generation.title}"
         description["kind"] = kind
@@ -184,32 +181,6 @@ def _token2wav(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> d
         name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()
     }
     return {"token2wav": facts}
-
-
-def _decoder_of(directory: ModelDirectory, problems: list[str]) -> SeparateDecoder | None:
-    try:
-        return decoder_of(directory)
-    except ModelError as error:
-        problems.append(str(error))
-        return None
-
-
-def _decoder(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Of flow and vocoder alone. Raises ModelError naming the first tensor that is not as the yaml
-    says.
-    """
-    network, cpu = network_files(directory), torch.device("cpu")
-    config = network.config(directory)
-    network.tensors(directory, config, cpu, torch.float32)
-    load_vocoder(directory, cpu)
-    second, bounded = (
-        TOKENS_PER_SECOND * MEL_FRAMES_PER_TOKEN * config.state_bytes_per_frame(),
-        network.past.held_frames,
-    )
-    state = {"state_bytes_per_second": second}
-    if bounded is not None:
-        state["most_state_bytes_behind_the_prompt"] = bounded * config.state_bytes_per_frame()
-    return {"memory": {"torch_float32": state}}
 
 
 def _voices(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
