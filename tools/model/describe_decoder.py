@@ -29,11 +29,8 @@ def describe_decoder(directory: ModelDirectory, files: dict[str, dict[str, Any]]
     config = network.config(directory)
     network.tensors(directory, config, cpu, torch.float32)
     load_vocoder(directory, cpu)
-    second, bounded = (
-        TOKENS_PER_SECOND * MEL_FRAMES_PER_TOKEN * config.state_bytes_per_frame(),
-        network.past.held_frames,
-    )
-    state = {"state_bytes_per_second": second}
+    frame, bounded = config.state_bytes_per_frame(), network.past.held_frames
+    state = {"state_bytes_per_second": TOKENS_PER_SECOND * MEL_FRAMES_PER_TOKEN * frame}
     if bounded is not None:
-        state["most_state_bytes_behind_the_prompt"] = bounded * config.state_bytes_per_frame()
+        state["most_state_bytes_behind_the_prompt"] = bounded * frame
     return {"memory": {"torch_float32": state}}
