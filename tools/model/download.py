@@ -17,8 +17,9 @@ from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import waiting_lock
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation
 from cosyserve.generations.reading import GENERATIONS
-from cosyserve.generations.separate_decoder import DECODERS
+from cosyserve.generations.separate_decoder import DECODERS, SeparateDecoder
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
 from tools.model.fetch.object_store import ObjectStore
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
@@ -38,7 +39,10 @@ from tools.model.output.progress import Progress, in_units
 
 _ROOM = 16 << 20
 _HUBS = ("huggingface", "modelscope")
-_MODELS = {model.name: model for model in (*GENERATIONS, *DECODERS)}
+_MODELS: dict[str, Generation | SeparateDecoder] = {
+    **{generation.name: generation for generation in GENERATIONS},
+    **{decoder.name: decoder for decoder in DECODERS},
+}
 
 
 def fetch_all(
