@@ -57,6 +57,8 @@ class PromptGrid:
         except grpc.aio.AioRpcError as error:
             # Without an answer a first sound may come later, and sounds the same.
             log.warning("token2wav at %s does not say how it decodes prompts: %s", replica.target, error.code().name)
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                self._asked.add(replica)
             return
         self._asked.add(replica)
         self.as_block = answer.info.prompt_as_block
