@@ -181,9 +181,10 @@ class _Pass:
             causal_convolution,
             (ceil(n, tile.columns) * (2 if shortcut is not None else 1), ceil(self._rows, tile.rows)), x, other,
             weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._shortcut, self._pool,
-            self._table["own"], self._table["before"], self._rows, layout.elements, layout.tail(self._step, site),
-            layout.tail(self._step, other_site), layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1],
-            C2=other.shape[1] if second is not None else 0, N=n, FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3,
+            self._table["own"], self._table["before"], self._table["position"], self._rows, layout.elements,
+            layout.tail(self._step, site), layout.tail(self._step, other_site),
+            layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1],
+            C2=other.shape[1] if second is not None else 0, N=n, FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3, STEP=0,
             SHORTCUT=shortcut is not None, ADD=False, TAIL=out_site is not None, BM=tile.rows, BN=tile.columns,
             BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -248,10 +249,11 @@ class _Pass:
         heads, width = o.config.estimator_heads, o.config.head_width
         self._launch(
             paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._table["pages"],
-            self._table["counts"], self._table["frames"], o.splits if self._splits > 1 else o.attended, o.norms,
-            self._rows, self._layout.elements, self._layout.attention(self._step, layer), TABLE=TABLE,
-            FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads, WIDTH=width, SPLITS=self._splits,
-            LEAST=2, warps=tile.warps, stages=tile.stages,
+            self._table["counts"], self._table["frames"], self._table["skipped"],
+            o.splits if self._splits > 1 else o.attended, o.norms, self._rows, self._layout.elements,
+            self._layout.attention(self._step, layer), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES),
+            ROWS=ROWS, HEADS=heads, WIDTH=width, SPLITS=self._splits, LEAST=2, SKIP=0, warps=tile.warps,
+            stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:
             self._launch(
