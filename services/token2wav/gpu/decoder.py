@@ -109,8 +109,10 @@ class PagedDecoder:
         if voice.state_key in self._prompts:
             return 0
         units = StreamUnits(len(voice.tokens), self.whole_prompt).of_prompt
-        return self._flow.page_bytes * (units + -(-units // self._fronts)) if self._fronts else (
-            len(voice.tokens) * self.token_bytes
+        return (
+            self._flow.page_bytes * (units + -(-units // self._fronts))
+            if self._fronts
+            else (len(voice.tokens) * self.token_bytes)
         )
 
     @torch.inference_mode()

@@ -96,7 +96,9 @@ class FlowStep:
         if not state.key or until > state.inside or state.recomputing:
             return False
         cached = self._prompts.get(state.key, count=False)
-        pages, fronts = of.of_prompt if of is not None else (cached.pages, cached.fronts) if cached is not None else ((), ())
+        pages, fronts = (
+            of.of_prompt if of is not None else (cached.pages, cached.fronts) if cached is not None else ((), ())
+        )
         if state.units.end(len(pages)) < until:
             return False
         state.adopt(list(pages[: state.units.count(until)] if of is not None else pages), list(fronts))
@@ -126,9 +128,7 @@ class FlowStep:
         state.pages += new_pages[fronts:]
         state.fronts += new_pages[:fronts]
         known, front_pages = self._known(work), state.front_pages()
-        units = [
-            self._unit(state, known, at, state.pages, front_pages, until) for at in range(first, len(state.pages))
-        ]
+        units = [self._unit(state, known, at, state.pages, front_pages, until) for at in range(first, len(state.pages))]
         state.position = until
         return units
 

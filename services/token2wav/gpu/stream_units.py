@@ -68,7 +68,7 @@ class StreamUnits:
         return range(self.of_prompt, count - NEWEST) if self.whole_prompt else range(0)
 
     def spoken(self, at: int, tokens: int) -> slice:
-        """Which of unit `at`'s 50 frames, of which so many tokens are real, lie behind the prompt."""
+        """Which of unit `at`'s 50 frames lie behind the prompt; so many of its tokens are real."""
         first = MEL_FRAMES_PER_TOKEN * (self.prompt + self.skipped) - CHUNK_FRAMES * at
         padding = 0 if at else self.skipped
         return slice(max(first, 0), MEL_FRAMES_PER_TOKEN * (padding + tokens))

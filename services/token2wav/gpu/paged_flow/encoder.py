@@ -181,13 +181,13 @@ class PagedEncoder:
             weights.bias, self._no_rows if add is None else add, out, out, pool, table.front["own"],
             table.front["before"], table["position"], rows, layout.elements, tail, tail, 0,
             C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, SHORTCUT=False,
-            ADD=add is not None, TAIL=False, STEP=MEL_FRAMES_PER_TOKEN if self._padded else 0, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            ADD=add is not None, TAIL=False, STEP=MEL_FRAMES_PER_TOKEN if self._padded else 0, BM=tile.rows,
+            BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def _conform(
-        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: FrontLayout, layer: int, x: Tensor, units: int,
-        frames: int,
-        tail: int | None
+        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: FrontLayout, layer: int, x: Tensor,
+        units: int, frames: int, tail: int | None
     ) -> None:  # fmt: skip
         launch, config, width, rows = self._launch, self._config, self._config.encoder_width, units * frames
         heads, kp, offset = config.encoder_heads, power(width), layout.encoder_attention(layer)

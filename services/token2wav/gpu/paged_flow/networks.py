@@ -69,9 +69,9 @@ class PagedNetwork(Generic[Config]):
     (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) -> themselves,
     the estimator with barrier_units and by_head as in `TransformerBuffers`. barrier_channels:
     channels of a feed-forward that may use a grid barrier, 0 for none. fronts: (config, stored) ->
-    pages of the front that a page has room for, which are apart from the estimator's then, and whose
-    streams have a prompt as one block and a bounded past (`stream_pages`); 0: the front's state lies
-    in the estimator's pages, all of which are kept.
+    pages of the front that a page has room for; they are apart from the estimator's then, a prompt
+    is one block, and the past is bounded (`stream_units`). 0: the front's state lies in the
+    estimator's pages, all of which are kept.
     """
 
     layout: Callable[[Config, bool], PageLayout]

@@ -31,10 +31,10 @@ class Unit:
     pages: that the estimator sees, in order. own: which of them is the unit's; those before it
     belong to the blocks before. front_pages: the same for what is in front of the estimator, from
     the stream's first block on; None: in the same pages. tokens: int64 [1..25]. ahead: int64
-    [0..3]. speaker: float32 [80] on the device. condition: float32 [50, 80] on the device, None for zeros.
-    skipped: tokens by which the stream's first unit is shorter than others; its tokens lie at its
-    end, behind padding. A batch may contain several blocks of one stream in any order, because
-    every layer writes all before it reads any.
+    [0..3]. speaker: float32 [80] on the device. condition: float32 [50, 80] on the device, None for
+    zeros. skipped: tokens by which the stream's first unit is shorter than others; its tokens lie
+    at its end, behind padding. A batch may contain several blocks of one stream in any order,
+    because every layer writes all before it reads any.
     """
 
     pages: Sequence[int]

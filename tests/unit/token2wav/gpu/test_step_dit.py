@@ -6,7 +6,6 @@ and made again.
 import os
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
@@ -17,12 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
-from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.networks import STEP_DIT
 from services.token2wav.gpu.paged_flow.step_dit.estimator import PagedStepDit
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
