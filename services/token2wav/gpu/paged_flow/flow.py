@@ -155,9 +155,9 @@ class PagedFlow(Generic[Config]):
         return list(range(first, first + count))
 
     def run(self, units: Sequence[Unit]) -> Tensor:
-        """One pass, at most the largest bucket, or a prompt that is one block: mel float32 [units, 50, 80], valid until the next
-        pass; frames after the end of a short block are invalid. Work is queued on the current
-        stream.
+        """One pass, at most the largest bucket, or a prompt that is one block: mel float32 [units,
+        50, 80], valid until the next pass; frames outside a unit's are invalid. Work is queued on
+        the current stream.
         """
         return self._pass(units, self._way(units))
 

@@ -31,8 +31,8 @@ SMALL_DIT = DitConfig(
     guidance=0.7,
 )  # fmt: skip
 SMALL_STEP_DIT = StepDitConfig(
-    vocabulary=6561, speaker=192, input_width=32, encoder_width=40, encoder_heads=4, encoder_feed_forward=64,
-    encoder_layers=2, encoder_upsampled_layers=2, width=40, depth=2, heads=3, head_width=16, feed_forward=96,
+    vocabulary=6561, speaker=192, input_width=32, encoder_width=40, encoder_heads=2, encoder_feed_forward=64,
+    encoder_layers=1, encoder_upsampled_layers=1, width=40, depth=2, heads=2, head_width=16, feed_forward=96,
     guidance=0.7,
 )  # fmt: skip
 

@@ -4,7 +4,6 @@ and made again.
 """
 
 import os
-from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -18,7 +17,6 @@ from torch import Tensor
 
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.networks import STEP_DIT
@@ -121,8 +119,3 @@ def test_a_step_over_pages_is_the_readable_step(prompt: int, tokens: int, whole:
             frames = said.unit(at, pages, fronts).frames
             torch.testing.assert_close(front.mu[row, frames], mus[at], rtol=0, atol=2e-5)
             torch.testing.assert_close(estimator.x[row, frames], xs[at], rtol=0, atol=2e-5)
-
-
-def shallow() -> tuple[StepDitConfig, dict[str, Tensor]]:
-    config = replace(SMALL_STEP_DIT, depth=1, encoder_layers=1, encoder_upsampled_layers=1)
-    return config, random_tensors(config)
