@@ -134,9 +134,8 @@ def write_model(target: Path, generation: str, size: str, *, ends: bool = True) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument(
-        "--generation", choices=[each.name for each in (*GENERATIONS, *DECODERS)], default=COSYVOICE2.name
-    )
+    names = [generation.name for generation in GENERATIONS] + [decoder.name for decoder in DECODERS]
+    parser.add_argument("--generation", choices=names, default=COSYVOICE2.name)
     parser.add_argument(
         "--size", choices=("published", "bundled"), default="published", help="bundled: of the bundled voice"
     )

@@ -80,8 +80,9 @@ def correctness(dtype: torch.dtype) -> None:
     paged.pool.fill_(float("nan"))
     theirs = [10, 11, 12, 13, 14]
     both: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for ours, others_ in zip_longest(someone.passes, other.passes, fillvalue=[]):
-        pair = [(0, someone.unit(at, pages)) for at in ours] + [(1, other.unit(at, theirs)) for at in others_]
+    for ours, others_ in zip_longest(someone.passes, other.passes):
+        pair = [(0, someone.unit(at, pages)) for at in ours or ()]
+        pair += [(1, other.unit(at, theirs)) for at in others_ or ()]
         for (who, _), mel in zip(pair, made(paged.run, [unit for _, unit in pair]), strict=True):
             both[who].append(mel)
     report(f"{name}, two streams", both[0] + both[1], wanted + others)

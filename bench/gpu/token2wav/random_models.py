@@ -196,7 +196,8 @@ class RandomVoice:
 
     def reference(self, flow: Flow) -> list[Tensor]:
         """The readable flow's mel, float32 [frames, 80] of each unit."""
-        state, mels, grid = flow.start(self.voice), [], self.units.grid
+        state, grid = flow.start(self.voice), self.units.grid
+        mels: list[Tensor] = []
         for group in self.passes:
             spans = [self.units.tokens(at, len(self.ids)) for at in group]
             first, end = spans[0].start, spans[-1].stop
@@ -204,7 +205,7 @@ class RandomVoice:
             ahead = self.ids[grid.lookahead(end)] if complete else self.ids[:0]
             (mel,) = flow.blocks([state], [self.ids[first:end]], [ahead])
             assert mel is not None, state.fault
-            mels += mel.T.split([2 * len(span) for span in spans])
+            mels += torch.split(mel.T, [2 * len(span) for span in spans])
         return mels
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -90,7 +91,7 @@ DIT: PagedNetwork[DitConfig] = PagedNetwork(
 )
 STEP_DIT: PagedNetwork[StepDitConfig] = PagedNetwork(
     StepDitLayout,
-    lambda *arguments: PagedEncoder(*arguments, longest_prompt=MAX_PROMPT_TOKENS),
+    partial(PagedEncoder, longest_prompt=MAX_PROMPT_TOKENS),
     lambda *arguments, barrier_units, by_head: PagedStepDit(*arguments),
     lambda config: 0,
     lambda config, stored: StepDitLayout(config, stored).fronts,

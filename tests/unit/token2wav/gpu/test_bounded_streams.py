@@ -63,6 +63,8 @@ class WindowedFlow(RememberingFlow):
 
 
 class BoundedSetup(Setup):
+    flow: WindowedFlow
+
     def __init__(self, pages: int = 60, prompt_pages: int = 10) -> None:
         self.flow, self.vocoder = WindowedFlow(pages), RememberingVocoder()
         self.decoder = PagedDecoder(

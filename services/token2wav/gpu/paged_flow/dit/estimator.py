@@ -17,14 +17,14 @@ from services.token2wav.gpu.device.launcher import Launcher, ceil, divisor, powe
 from services.token2wav.gpu.kernels.modulated import joined_inputs, modulated_queries_keys_values
 from services.token2wav.gpu.kernels.position_convolution import position_convolution
 from services.token2wav.gpu.paged_flow.dit.page_layout import POSITION_FRAMES, DitLayout
-from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, TransformerBuffers, TransformerPass, left, right
+from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, StreamBuffers, TransformerPass, left, right
 from services.token2wav.gpu.paged_flow.dit.weights import DitBlock, DitInputs, last_product, time_embeddings, turns
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product
 
 
-class PagedDit(TransformerBuffers):
-    """Weights, and buffers; see `TransformerBuffers`."""
+class PagedDit(StreamBuffers):
+    """Weights, and buffers; see `StreamBuffers`."""
 
     def __init__(
         self, config: DitConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,

@@ -64,7 +64,7 @@ class FeedForward(Protocol):
     feed_gate: Tensor
 
 
-class TransformerBuffers:
+class StreamBuffers:
     """For a pass over at most `most` units; the state of streams is in the pool's pages.
 
     splits: parts of the keys of one query that are processed in parallel, in `long` passes of at
@@ -113,7 +113,7 @@ class TransformerPass:
     """
 
     def __init__(
-        self, buffers: TransformerBuffers, step: int, table: UnitTable, pool: Tensor, layout: Any, units: int,
+        self, buffers: StreamBuffers, step: int, table: UnitTable, pool: Tensor, layout: Any, units: int,
         splits: int,
     ) -> None:  # fmt: skip
         self._b, self._step, self._table, self._pool, self._layout = buffers, step, table, pool, layout

@@ -15,7 +15,7 @@ from services.token2wav.flow.step_dit.weights import CONVOLUTION_TAPS, StepDitCo
 from services.token2wav.gpu.device.launcher import Launcher, ceil, divisor, power
 from services.token2wav.gpu.kernels.block_convolution import convolved, normed_rows
 from services.token2wav.gpu.kernels.modulated import modulated_queries_keys_values
-from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, TransformerBuffers, TransformerPass, left, right
+from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, StreamBuffers, TransformerPass, left, right
 from services.token2wav.gpu.paged_flow.step_dit.page_layout import KEPT_FRAMES, StepDitLayout
 from services.token2wav.gpu.paged_flow.step_dit.weights import StepDitBlock, last_product, time_embeddings
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
@@ -25,8 +25,8 @@ _MODULATED, _PLAIN = 1e-6, 1e-5
 """Epsilon of norms that the time scales and shifts, and of those with weights."""
 
 
-class PagedStepDit(TransformerBuffers):
-    """Weights, and buffers; see `TransformerBuffers`."""
+class PagedStepDit(StreamBuffers):
+    """Weights, and buffers; see `StreamBuffers`."""
 
     def __init__(
         self, config: StepDitConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
