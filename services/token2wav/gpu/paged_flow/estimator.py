@@ -244,14 +244,14 @@ class _Pass:
         )  # fmt: skip
 
     def _attend(self, layer: int) -> None:
-        o, tile, here = self._buffers, self._launch.tile("attention", self._rows), self._layout.attention(self._step, layer)
+        o, tile, here = self._buffers, self._launch.tile("attention", self._rows), self._layout.attention
         heads, width = o.config.estimator_heads, o.config.head_width
         self._launch(
             paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._table["pages"],
             self._table["counts"], self._table["frames"], self._table["skipped"],
-            o.splits if self._splits > 1 else o.attended, o.norms, self._rows, self._layout.elements, here, TABLE=TABLE,
-            FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads, WIDTH=width, SPLITS=self._splits,
-            LEAST=2, SKIP=0, warps=tile.warps, stages=tile.stages,
+            o.splits if self._splits > 1 else o.attended, o.norms, self._rows, self._layout.elements,
+            here(self._step, layer), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads,
+            WIDTH=width, SPLITS=self._splits, LEAST=2, SKIP=0, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:
             self._launch(
