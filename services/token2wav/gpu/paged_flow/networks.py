@@ -105,7 +105,7 @@ def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
     networks = token2wav_networks(directory)
     if networks.flow_network not in NETWORKS:
         raise Unsuitable(
-            f"the paged engine computes the flow networks {' and '.join(sorted(NETWORKS))}; that of {directory.path}, "
+            f"the paged engine computes the flow networks {', '.join(sorted(NETWORKS))}; that of {directory.path}, "
             f"{networks.title}, is {networks.flow_network}; {READABLE_INSTEAD}"
         )
     return NETWORKS[networks.flow_network]
