@@ -81,7 +81,7 @@ def another_flow(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 OBSTACLES = [
-    (another_flow, "computes the flow networks conformer-dit, conformer-unet, dit; that of .*tiny, Another, is made-up; COSY"),
+    (another_flow, "networks conformer-dit, conformer-unet, dit; that of .*tiny, Another, is made-up; COSY"),
     (
         without_triton,
         r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without",
