@@ -22,14 +22,15 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.decoders.interface import StepInput
+from services.token2wav.decoders.interface import StepInput, takes_prompt_whole
 from services.token2wav.flow.loading import network_files
+from services.token2wav.inputs.chunking import Grid
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.time_stretch import MelStretch
 from tests.gpu.compiling import SMALL_POOL
-from tests.stacks.up_process import DEMO, TINY, TINY3
+from tests.stacks.up_process import DEMO, STEP_AUDIO2, TINY, TINY3
 
 pytestmark = [
     pytest.mark.gpu,
@@ -70,13 +71,17 @@ class Spoken:
     samples: Tensor
 
 
-def load(**settings: Any) -> Backend:
-    """What a GPU gets unless asked otherwise, with little memory, changed by `settings`."""
-    return load_backend("torch", replace(EngineSettings(model=TINY, device="cuda", **SMALL_POOL), **settings))
+def load(model: Path = TINY, **settings: Any) -> Backend:
+    """What a GPU gets unless asked otherwise, with little memory, changed by `settings`. model: of
+    flow and vocoder.
+    """
+    if model == STEP_AUDIO2:
+        model, settings = TINY, settings | {"decoder_model": model}
+    return load_backend("torch", replace(EngineSettings(model=model, device="cuda", **SMALL_POOL), **settings))
 
 
 def voice(model: Path, prompt: int, key: str = "") -> Voice:
-    with np.load(model / "flow_mel.npz") as arrays:
+    with np.load((TINY if model == STEP_AUDIO2 else model) / "flow_mel.npz") as arrays:
         mel = np.resize(arrays["prompt_feat"][0], (2 * prompt, 80)).astype(np.float32)
         return Voice(np.arange(prompt) * 11 % 6561, mel, arrays["spk_embedding"][0].astype(np.float32), key)
 
@@ -120,7 +125,10 @@ def speak(backend: Backend, cases: Sequence[int], key: str = "", model: Path = T
         heard = listen(decoder, monkeypatch)
         while todo:
             ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
-            untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
+            grids = [Grid(len(states[at].prompt), takes_prompt_whole(decoder)) for at in todo]
+            untils = [
+                grid.next_border(states[at].position, end) for at, grid, end in zip(todo, grids, ends, strict=True)
+            ]
             step_inputs = [
                 StepInput(states[at], tokens[at], until, until == end)
                 for at, until, end in zip(todo, untils, ends, strict=True)
@@ -168,7 +176,7 @@ class Served:
         return speak(self.backend, cases, key, self.model)
 
 
-SERVED = [(model, *pair) for model in (TINY, TINY3) for pair in SAMPLES]
+SERVED = [(model, *pair) for model in (TINY, TINY3, STEP_AUDIO2) for pair in SAMPLES]
 
 
 @pytest.fixture(scope="module", params=SERVED, ids=lambda one: " ".join((one[0].name, *one[1:])))
@@ -201,7 +209,7 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: Served) -> Non
     assert max(errors) < SAMPLES[paged.precision, paged.vocoder]
 
 
-@pytest.mark.parametrize("model", [TINY, TINY3], ids=["tiny", "tiny3"])
+@pytest.mark.parametrize("model", [TINY, TINY3, STEP_AUDIO2], ids=["tiny", "tiny3", "tiny-stepaudio2"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str) -> None:
     one = one_page(model, precision)

@@ -14,9 +14,11 @@ from cosyserve.engines.start_phases import phase
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
+from services.token2wav.decoders.kept_hops import KeptHopsDecoder
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import network_files
+from services.token2wav.flow.past import REFERENCE_CUT
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
@@ -70,8 +72,9 @@ def load_paged(
     )
     widest, prompt_pages = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
     decoder = PagedDecoder(
-        paged, continuous_vocoder, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=prompt_pages
-    )
+        paged, continuous_vocoder, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=prompt_pages,
+        fronts=paged.fronts,
+    )  # fmt: skip
     whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(
         Identity(
@@ -82,7 +85,7 @@ def load_paged(
         ),
         {
             Profile.CONTINUOUS: decoder,
-            Profile.UPSTREAM: whole_hop,
+            Profile.UPSTREAM: KeptHopsDecoder(flow, vocoder, REFERENCE_CUT) if flow.past.whole_prompt else whole_hop,
             Profile.OFFLINE: whole_hop,
         },
         lambda: flow.euler_steps + paged.euler_steps,

@@ -17,6 +17,7 @@ from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.installation_checks import check_model
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.gpu.paged_flow import networks
 from services.token2wav.gpu.paged_flow.networks import paged_network
 from services.token2wav.loading import load_backend
 from tests.stacks.up_process import STEP_AUDIO2 as DECODER
@@ -131,8 +132,10 @@ def test_its_flow_in_a_directory_of_a_generation_is_refused(tmp_path: Path) -> N
         load_backend("torch", EngineSettings(model=tmp_path))
 
 
-def test_the_paged_engine_is_refused_by_name() -> None:
+def test_the_paged_engine_is_refused_by_name_where_it_has_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `auto` takes the readable engine."""
+    assert paged_network(ModelDirectory(DECODER)) is networks.STEP_DIT
+    monkeypatch.setattr(networks, "NETWORKS", {"conformer-unet": networks.UNET})
     with pytest.raises(Unsuitable, match=r"Step-Audio2, is conformer-dit; .*GPU_ENGINE=readable does without"):
         paged_network(ModelDirectory(DECODER))
 

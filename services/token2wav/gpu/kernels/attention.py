@@ -32,16 +32,17 @@ def page_of(row, at, pages):
 
 @triton.jit(do_not_specialize=["M"])
 def paged_attention(
-    queries, pool, table, counts, valid, out, norms, M, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr,
-    FP: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr,
-    CHAINED: tl.constexpr,
+    queries, pool, table, counts, valid, skipped, out, norms, M, page, offset, TABLE: tl.constexpr,
+    FRAMES: tl.constexpr, FP: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr, LEAST: tl.constexpr, SKIP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """queries [M, HEADS WIDTH], scaled by 1 / sqrt(WIDTH) -> out, for each of SPLITS parts of the
     keys.
 
-    table int32 [units, TABLE]: pages of the stream from its first block to the unit's own; counts
-    [units]: how many; valid [units]: real frames of the last. A split takes at least LEAST pages.
+    table int32 [units, TABLE]: the pages that the unit sees, its own and those of its stream;
+    counts [units]: how many; valid [units]: real frames of the last; skipped [units]: tokens that
+    the first one begins without, of SKIP frames each; with SKIP 0 it is not read. A split takes at
+    least LEAST pages.
     With one split `out` [M, HEADS WIDTH] is the result; else out [SPLITS, M, HEADS WIDTH] holds
     each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its weight,
     minus infinity for a part without keys, whose `out` is not written. Grid (units * ROWS, HEADS,
@@ -56,6 +57,8 @@ def paged_attention(
     real = frame < FRAMES
     # No kernel writes the page table, so it may be read before the wait.
     pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
+    if SKIP > 0:
+        padding = tl.load(skipped + unit) * SKIP
     share = tl.maximum((pages + SPLITS - 1) // SPLITS, LEAST)
     begin = split * share
     end = tl.minimum(begin + share, pages)
@@ -72,6 +75,8 @@ def paged_attention(
         here = pool + following.to(tl.int64) * page + offset + inside
         following = page_of(table + unit * TABLE, at + 1, pages)
         known = frame < tl.where(at == pages - 1, last_valid, FRAMES)
+        if SKIP > 0:
+            known = known & (frame >= tl.where(at == 0, padding, 0))
         keys = tl.load(here, mask=real[:, None], other=0.0)
         values = tl.load(here + FRAMES * HEADS * WIDTH, mask=real[:, None], other=0.0)
         total, weight, highest = attended(asked, keys, values, known, total, weight, highest)

@@ -177,14 +177,14 @@ class _Pass:
         o, layout, tile, n = self._o, self._layout, self._launch.tile("convolution", self._rows), self._channels
         other, other_site = second if second is not None else (x, site)
         aside = shortcut if shortcut is not None else weights
+        tails = [layout.tail(self._step, each) if each else 0 for each in (site, other_site, out_site)]
         self._launch(
             causal_convolution,
             (ceil(n, tile.columns) * (2 if shortcut is not None else 1), ceil(self._rows, tile.rows)), x, other,
             weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._shortcut, self._pool,
-            self._table["own"], self._table["before"], self._rows, layout.elements, layout.tail(self._step, site),
-            layout.tail(self._step, other_site), layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1],
-            C2=other.shape[1] if second is not None else 0, N=n, FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3,
-            SHORTCUT=shortcut is not None, ADD=False, TAIL=out_site is not None, BM=tile.rows, BN=tile.columns,
+            self._table["own"], self._table["before"], self._table["position"], self._rows, layout.elements, *tails,
+            C=x.shape[1], C2=other.shape[1] if second is not None else 0, N=n, FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3,
+            STEP=0, SHORTCUT=shortcut is not None, ADD=False, TAIL=out_site is not None, BM=tile.rows, BN=tile.columns,
             BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
@@ -244,14 +244,14 @@ class _Pass:
         )  # fmt: skip
 
     def _attend(self, layer: int) -> None:
-        o, tile = self._buffers, self._launch.tile("attention", self._rows)
+        o, tile, here = self._buffers, self._launch.tile("attention", self._rows), self._layout.attention
         heads, width = o.config.estimator_heads, o.config.head_width
         self._launch(
             paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._table["pages"],
-            self._table["counts"], self._table["frames"], o.splits if self._splits > 1 else o.attended, o.norms,
-            self._rows, self._layout.elements, self._layout.attention(self._step, layer), TABLE=TABLE,
-            FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads, WIDTH=width, SPLITS=self._splits,
-            LEAST=2, warps=tile.warps, stages=tile.stages,
+            self._table["counts"], self._table["frames"], self._table["skipped"],
+            o.splits if self._splits > 1 else o.attended, o.norms, self._rows, self._layout.elements,
+            here(self._step, layer), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads,
+            WIDTH=width, SPLITS=self._splits, LEAST=2, SKIP=0, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:
             self._launch(

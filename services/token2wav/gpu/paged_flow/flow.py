@@ -75,6 +75,8 @@ class PagedFlow(Generic[Config]):
         device = tensors["spk_embed_affine_layer.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
         self.layout, self.scratch_layout = network.layout(config, True), network.layout(config, False)
+        self.fronts, self._scratch_fronts = network.fronts(config, True), network.fronts(config, False)
+        """Pages of the front in a page of the pool; 0: see `PagedNetwork`."""
         self.buckets = tuple(sorted(buckets))
         self.euler_steps = 0
         """Euler steps begun since the start, counted for each unit."""
@@ -92,8 +94,9 @@ class PagedFlow(Generic[Config]):
         weights = Tensors(tensors)
         with torch.inference_mode():
             self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
-            self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
-            self._table = UnitTable(self.most, device)
+            pages = self.most + 1 + (ceil(self.most, self._scratch_fronts) if self.fronts else 0)
+            self._scratch = torch.zeros(pages * self.scratch_layout.elements, dtype=dtype, device=device)
+            self._table = UnitTable(self.most, device, front_apart=self.fronts > 0)
             self._front = network.front(config, tensors, self.most, dtype, launch)
             channels = network.barrier_channels(config)
             units = self._barrier_units(channels) if barrier_units is None else barrier_units
@@ -146,10 +149,15 @@ class PagedFlow(Generic[Config]):
         torch.cuda.synchronize(self.device)
         return time.perf_counter() - began
 
+    def scratch_front_pages(self, count: int) -> list[int]:
+        """Of the first `count` blocks of a sentence that is recomputed, where fronts are apart."""
+        first = (self.most + 1) * self._scratch_fronts
+        return list(range(first, first + count))
+
     def run(self, units: Sequence[Unit]) -> Tensor:
-        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next
-        pass; frames after the end of a short block are invalid. Work is queued on the current
-        stream.
+        """One pass, at most the largest bucket, or a prompt that is one block: mel float32 [units,
+        50, 80], valid until the next pass; frames outside a unit's are invalid. Work is queued on
+        the current stream.
         """
         return self._pass(units, self._way(units))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.network import NetworkConfig
+from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.device.suitability import READABLE_INSTEAD
 from services.token2wav.gpu.paged_flow.dit.estimator import PagedDit
@@ -19,7 +21,10 @@ from services.token2wav.gpu.paged_flow.dit.page_layout import DitLayout
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
 from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.step_dit.estimator import PagedStepDit
+from services.token2wav.gpu.paged_flow.step_dit.page_layout import StepDitLayout
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
+from services.token2wav.inputs.request import MAX_PROMPT_TOKENS
 
 Config = TypeVar("Config", bound=NetworkConfig)
 
@@ -64,13 +69,17 @@ class PagedNetwork(Generic[Config]):
     layout: (config, stored) -> layout of a page, see `page_layout.Layout`. front and estimator:
     (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) -> themselves,
     the estimator with barrier_units and by_head as in `TransformerBuffers`. barrier_channels:
-    channels of a feed-forward that may use a grid barrier, 0 for none.
+    channels of a feed-forward that may use a grid barrier, 0 for none. fronts: (config, stored) ->
+    pages of the front that a page has room for; they are apart from the estimator's then, a prompt
+    is one block, and the past is bounded (`stream_units`). 0: the front's state lies in the
+    estimator's pages, all of which are kept.
     """
 
     layout: Callable[[Config, bool], PageLayout]
     front: Callable[..., Front]
     estimator: Callable[..., Velocity]
     barrier_channels: Callable[[Config], int]
+    fronts: Callable[[Config, bool], int] = lambda config, stored: 0
 
 
 UNET: PagedNetwork[UnetConfig] = PagedNetwork(Layout, PagedEncoder, PagedEstimator, lambda config: config.channels)
@@ -80,8 +89,15 @@ DIT: PagedNetwork[DitConfig] = PagedNetwork(
     lambda *arguments, barrier_units, by_head: PagedDit(*arguments),
     lambda config: 0,
 )
-NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}
-"""By `Generation.flow_network`."""
+STEP_DIT: PagedNetwork[StepDitConfig] = PagedNetwork(
+    StepDitLayout,
+    partial(PagedEncoder, longest_prompt=MAX_PROMPT_TOKENS),
+    lambda *arguments, barrier_units, by_head: PagedStepDit(*arguments),
+    lambda config: 0,
+    lambda config, stored: StepDitLayout(config, stored).fronts,
+)
+NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT, "conformer-dit": STEP_DIT}
+"""By `Generation.flow_network` and `SeparateDecoder.flow_network`."""
 
 
 def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
@@ -89,7 +105,7 @@ def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
     networks = token2wav_networks(directory)
     if networks.flow_network not in NETWORKS:
         raise Unsuitable(
-            f"the paged engine computes the flow networks {' and '.join(sorted(NETWORKS))}; that of {directory.path}, "
+            f"the paged engine computes the flow networks {', '.join(sorted(NETWORKS))}; that of {directory.path}, "
             f"{networks.title}, is {networks.flow_network}; {READABLE_INSTEAD}"
         )
     return NETWORKS[networks.flow_network]

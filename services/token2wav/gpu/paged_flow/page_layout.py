@@ -4,15 +4,60 @@ layer, Euler step and guidance row.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, MEL_BINS
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.unet.front import FrontConfig
 from services.token2wav.flow.unet.weights import UnetConfig
 
 TAIL_FRAMES = 2
 """Input frames that a causal convolution of three taps needs of the previous block."""
 _ALIGNED = 64
+
+
+class HasFront(Protocol):
+    """A layout of pages with the state of the conformer in front of the estimator."""
+
+    @property
+    def front(self) -> "FrontLayout":
+        """Where that lies."""
+
+
+class FrontLayout:
+    """Offsets of the conformer's state in a page of so many elements: keys and values of a layer
+    are [2, tokens or frames, width]. stored: see `Layout`.
+    """
+
+    def __init__(self, config: FrontConfig, elements: int, parts: dict[str, tuple[int, int]], *, stored: bool) -> None:
+        self.config, self.elements, self._parts, self._stored = config, elements, parts, int(stored)
+
+    @staticmethod
+    def sizes(config: FrontConfig, *, stored: bool) -> dict[str, int]:
+        """Of its parts, by name."""
+        tokens, frames = (2 * count * config.encoder_width for count in (CHUNK_TOKENS, CHUNK_FRAMES))
+        layers, upsampled = (config.encoder_layers, config.encoder_upsampled_layers) if stored else (1, 1)
+        tail = TAIL_FRAMES * config.encoder_width
+        return {"tokens": tokens * layers, "frames": frames * upsampled, "smooth": tail, "up": tail}
+
+    def encoder_attention(self, layer: int) -> int:
+        """Keys and values of conformer layer `layer`; layers after the upsampling continue the
+        numbering.
+        """
+        width, upsampled = self.config.encoder_width, layer - self.config.encoder_layers
+        if upsampled < 0:
+            return self._parts["tokens"][0] + self._stored * layer * 2 * CHUNK_TOKENS * width
+        return self._parts["frames"][0] + self._stored * upsampled * 2 * CHUNK_FRAMES * width
+
+    @property
+    def smooth_tail(self) -> int:
+        """Tail of the second pre-lookahead convolution, [2, width]."""
+        return self._parts["smooth"][0]
+
+    @property
+    def up_tail(self) -> int:
+        """Rows of the last two tokens before the upsampling, [2, width]."""
+        return self._parts["up"][0]
 
 
 @dataclass(frozen=True)
@@ -47,18 +92,15 @@ class Layout:
         config = self.config
         attention = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
         steps, layers = (EULER_STEPS, self.estimator_layers) if self.stored else (1, 1)
-        tokens, frames = (2 * count * config.encoder_width for count in (CHUNK_TOKENS, CHUNK_FRAMES))
-        encoder, upsampled = (config.encoder_layers, UPSAMPLED_LAYERS) if self.stored else (1, 1)
         return placed(
-            {
-                "attentions": attention * steps * layers,
-                "tails": self.tail_step * steps,
-                "tokens": tokens * encoder,
-                "frames": frames * upsampled,
-                "smooth": TAIL_FRAMES * config.encoder_width,
-                "up": TAIL_FRAMES * config.encoder_width,
-            }
+            {"attentions": attention * steps * layers, "tails": self.tail_step * steps}
+            | FrontLayout.sizes(config, stored=self.stored)
         )
+
+    @cached_property
+    def front(self) -> FrontLayout:
+        """The conformer's part of the page."""
+        return FrontLayout(self.config, self.elements, self._parts, stored=self.stored)
 
     @cached_property
     def tail_step(self) -> int:
@@ -80,28 +122,6 @@ class Layout:
     def tail(self, step: int, site: str) -> int:
         """Tail of a convolution of the estimator."""
         return self._parts["tails"][0] + (self.tail_step * step if self.stored else 0) + self.sites[site][0]
-
-    def encoder_attention(self, layer: int) -> int:
-        """Keys and values of conformer layer `layer`; layers after the upsampling continue the
-        numbering.
-        """
-        config, stored = self.config, int(self.stored)
-        if layer < config.encoder_layers:
-            return self._parts["tokens"][0] + stored * layer * 2 * CHUNK_TOKENS * config.encoder_width
-        return (
-            self._parts["frames"][0]
-            + stored * (layer - config.encoder_layers) * 2 * CHUNK_FRAMES * config.encoder_width
-        )
-
-    @property
-    def smooth_tail(self) -> int:
-        """Tail of the second pre-lookahead convolution, [2, width]."""
-        return self._parts["smooth"][0]
-
-    @property
-    def up_tail(self) -> int:
-        """Rows of the last two tokens before the upsampling, [2, width]."""
-        return self._parts["up"][0]
 
 
 def aligned(size: int) -> int:

@@ -23,13 +23,14 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from bench.generations.step_audio2 import PUBLISHED_STEP_DIT
 from bench.gpu.token2wav.random_models import RUN, random_vocoder
 from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW
 from cosyserve.generations.generation import Generation
 from cosyserve.generations.reading import GENERATIONS
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
-from services.token2wav.gpu.paged_flow.networks import DIT, UNET
+from services.token2wav.gpu.paged_flow.networks import DIT, STEP_DIT, UNET
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render
@@ -106,6 +107,7 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
 SHALLOW: dict[str, Any] = {
     "conformer-unet": (UNET, replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1)),
     "dit": (DIT, replace(PUBLISHED_DIT, depth=1)),
+    "conformer-dit": (STEP_DIT, replace(PUBLISHED_STEP_DIT, encoder_layers=1, encoder_upsampled_layers=1, depth=1)),
 }
 
 

@@ -30,6 +30,12 @@ DIT_KERNELS = {
     "modulated_euler_step", "modulated_gelu", "modulated_queries_keys_values", "paged_attention",
     "position_convolution", "prepare",
 }  # fmt: skip
+STEP_DIT_KERNELS = {
+    "causal_convolution", "convolved", "embedded", "gated_onto_stream", "joined_parts", "looking_ahead",
+    "modulated_euler_step", "modulated_gelu", "modulated_queries_keys_values", "norm_scaled", "normed_linear",
+    "normed_rows", "onto_residual", "paged_attention", "prepare", "queries_keys_values", "relative_attention",
+    "rotated_queries",
+}  # fmt: skip
 BATCHES = ("1", "2", "4", "8", "16", "32")
 
 
@@ -49,6 +55,11 @@ def test_kernels_of_the_transformer_fit_into_registers(tmp_path: Path) -> None:
     found = compiled(tmp_path, "dit", *BATCHES)
     assert {kernel["kernel"] for kernel in found} == DIT_KERNELS
     assert {kernel["constants"]["SPLITS"] for kernel in found if kernel["kernel"] == "paged_attention"} == {1, 4}
+
+
+def test_kernels_of_the_transformer_behind_a_conformer_fit_into_registers(tmp_path: Path) -> None:
+    found = compiled(tmp_path, "conformer-dit", *BATCHES)
+    assert {kernel["kernel"] for kernel in found} == STEP_DIT_KERNELS
 
 
 WINDOW_KERNELS = {
