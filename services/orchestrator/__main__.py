@@ -34,7 +34,7 @@ from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.stages.token2wav import Token2WavStage
+from services.orchestrator.stages.token2wav import PromptCut, Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
@@ -77,11 +77,12 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         return RetryPolicy(settings.stall_seconds, settings.recovery_seconds, settings.attempts, budget, quarantine)
 
     texts, hedging = policy(frontend), Hedging(settings.hedge_share)
+    cut = PromptCut()
     stages = Stages(
         FrontendStage(frontend, texts, hedging),
         VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
-        LlmStage(llm, policy(llm), settings.guards, settings.prompt_as_block),
-        Token2WavStage(token2wav, policy(token2wav), settings.guards),
+        LlmStage(llm, policy(llm), settings.guards, settings.prompt_as_block, cut),
+        Token2WavStage(token2wav, policy(token2wav), settings.guards, cut),
         AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
     )
     own = None if member is not None else own_entrance(settings)

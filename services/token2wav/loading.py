@@ -112,12 +112,13 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
     if settings.first_hop_tokens:
         _check_first_hop(settings)
     backend = _load(name, settings)
-    if settings.first_hop_tokens:
+    first_hop = backend.first_hop_tokens if settings.first_hop_tokens is None else settings.first_hop_tokens
+    identity = backend.identity
+    if first_hop:
         # The prompt's cut decides the samples, so only a replica with the same cut may continue a
         # sentence.
-        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
-        backend = replace(backend, identity=replace(backend.identity, precision=precision))
-    return backend
+        identity = replace(identity, precision=f"{identity.precision}, first hop of {first_hop} tokens")
+    return replace(backend, identity=identity, first_hop_tokens=first_hop)
 
 
 def _generation(settings: EngineSettings) -> Generation:
