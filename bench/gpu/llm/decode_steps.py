@@ -19,7 +19,7 @@ from services.llm.gpu.tuning import BUCKETS
 from services.llm.settings import LlmSettings
 
 SLOTS, POSITIONS = 128, 2048
-SERVED_POSITIONS = LlmSettings().max_positions
+SERVED_POSITIONS = LlmSettings.max_positions
 """What the length of a page table follows from, which is compiled into the kernels: those of a
 service with its defaults are the ones that are measured here.
 """
