@@ -125,15 +125,14 @@ class Batcher:
             self._changed.notify()
 
     def finish(self, slot: StreamSlot) -> None:
-        """Declare the stream's tokens complete."""
+        """Declare its tokens complete."""
         with self._changed:
             slot.finish()
+            self._budget.complete(len(slot.tokens))
             self._changed.notify()
 
     def taken(self, slot: StreamSlot) -> None:
-        """The reader has received one more of the delivered hops; this may allow the next hop to
-        begin.
-        """
+        """The reader has received one more of the delivered hops, so that the next may begin."""
         with self._changed:
             slot.unread_hops = max(slot.unread_hops - 1, 0)
             self._changed.notify()

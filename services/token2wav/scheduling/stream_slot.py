@@ -34,6 +34,10 @@ FIRST_SOUND_SECONDS = 0.5
 """Time that a stream without audio may wait before it counts as late as a player that has run
 dry.
 """
+CROWDED_SECONDS = 0.25
+"""A first sound that waits for longer, where streams share steps, is late: by then the crowd is
+larger than the engine can serve in time, though no player has run dry.
+"""
 
 
 @dataclass(eq=False)
@@ -259,6 +263,9 @@ class StreamSlot:
 
     def _plays(self, samples: NDArray[np.float32], now: float) -> None:
         begins = not self.is_heard and audible_from(samples) is not None
+        if begins and not self.is_playing and self.decoder.widest_step > 1:
+            # Where streams share steps, a crowd shows in first sounds before a player runs dry.
+            self.load.handed_out(late=now - (self.waiting_since or now) > CROWDED_SECONDS)
         if self.is_playing:
             _SLACK.record(max(self.plays_until - now, 0.0))
         if self.is_playing and not begins:
