@@ -1,5 +1,5 @@
-"""Where token2wav cuts prompts, the first message of the speech-token model ends where the first hop
-does with its look-ahead: the orchestrator learns of it from the first answer.
+"""Where token2wav cuts prompts, the first message of the speech-token model ends where the first
+hop does with its look-ahead: the orchestrator learns of it from the first answer.
 """
 
 import numpy as np
