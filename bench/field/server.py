@@ -75,7 +75,8 @@ async def serving(server: Server, *, cold: bool = False) -> AsyncIterator[Servin
         yield Serving(server.addresses, None, await _engines(known) if known else ())
         return
     pace = {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": str(_FAKE_TOKEN_MILLISECONDS)} if server.backend == FAKE else {}
-    environ = dict(os.environ) | room_for(PLACES) | _LIMITED | _QUIET | pace | server.settings | (COLD if cold else {})
+    own = room_for(PLACES) | _LIMITED | _QUIET | pace | dict(server.settings)
+    environ = {**os.environ, **own, **(COLD if cold else {})}
     begun, phases = time.monotonic(), list[str]()
 
     def hear(line: str) -> None:
