@@ -21,7 +21,7 @@ class Answer:
     how long at most. audio: seconds of sound; in_window: of those, what arrived while requests were
     counted. reason: why there is no answer. hint: seconds after which a
     refused one may come again, as the server says. spent: milliseconds until the first sound, by
-    what they were spent on, where the server tells.
+    what they were spent on, where the server reports it.
     """
 
     number: int

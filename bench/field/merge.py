@@ -72,19 +72,19 @@ def text(whole: Mapping[str, Any]) -> list[str]:
             f"**The caller may be what was measured**: requests were sent more than {LATE_MILLISECONDS:g} ms late "
             f"(p99), or a calling process used more than {BUSY:.0%} of a core: {', '.join(bound)}."
         )
-    told = {f"{name} {one.load}": one.spent for name, these in rows.items() for one in these if one.spent}
+    reported = {f"{name} {one.load}": one.spent for name, these in rows.items() for one in these if one.spent}
     hints = [f"{name} {one.load}: {_hinted(one)}" for name, these in rows.items() for one in these if one.refused]
     failures = sorted({why for one in every for why in one.reasons})
     sections = {
         f"{name}: {part['about']}": table(_HEAD, [_cells(one) for one in rows[name]]) for name, part in parts.items()
     }
-    if told:
-        names = list(next(iter(told.values())))
+    if reported:
+        names = list(next(iter(reported.values())))
         sections["Milliseconds until the first sound, p50 / p95"] = table(
             ("load", *(name.replace("_", " ") for name in names)),
             [
                 [load, *(f"{p50:.1f} / {p95:.1f}" for p50, p95 in (spent[name] for name in names))]
-                for load, spent in told.items()
+                for load, spent in reported.items()
             ],
         )
     lines = ["# The method of tts_bench", "", f"{Subject(**whole['subject'])}.", ""]
