@@ -26,8 +26,8 @@ class Door(Protocol):
 
     def pieces(self, request: Request, spent: dict[str, float]) -> AsyncGenerator[bytes]:
         """Its sound as it arrives, 16-bit PCM. spent: filled behind the last piece with the
-        milliseconds of each of SPENT, where the server reports it. Raises Refused or Overloaded for a
-        request that is not admitted, CosyserveError, OSError, EOFError or ValueError for one that
+        milliseconds of each of SPENT, where the server reports it. Raises Refused or Overloaded for
+        a request that is not admitted, CosyserveError, OSError, EOFError or ValueError for one that
         fails."""
 
 

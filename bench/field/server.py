@@ -20,7 +20,7 @@ FAKE = "fake"
 PLACES = 1_024
 """Requests at once that no setting refuses; the services refuse what they cannot speak in time."""
 _LIMITED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "auto"}
-"""As by default: who is refused is told when to come again, and counted."""
+"""As by default: refused requests get the time after which to come again."""
 ALL_VOICES = {"COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(4 << 30)}
 """The prompts of the five voices of random weights, 26 s, take 3.1 GB on a GPU; the default keeps
 two thirds of them.

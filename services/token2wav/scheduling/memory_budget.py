@@ -107,7 +107,7 @@ class Budget:
 
 
 def _claim(slot: StreamSlot) -> int:
-    """Bytes that nobody else is given. A stream that is recomputed would hold those of its position
+    """Bytes that no other stream is given. A stream that is recomputed would hold those of its position
     if there were room: while there is none, another stream would only make more of them go on
     without state, at many times the cost of each of their steps.
     """
