@@ -107,9 +107,9 @@ class Budget:
 
 
 def _claim(slot: StreamSlot) -> int:
-    """Bytes that no other stream is given. A stream that is recomputed would hold those of its position
-    if there were room: while there is none, another stream would only make more of them go on
-    without state, at many times the cost of each of their steps.
+    """Bytes that no other stream is given. A stream that is recomputed would hold those of its
+    position if there were room: while there is none, another stream would only make more of them go
+    on without state, at many times the cost of each of their steps.
     """
     if slot.state is not None and slot.state.recomputing:
         return slot.state.position * slot.decoder.token_bytes
