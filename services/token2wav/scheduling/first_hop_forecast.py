@@ -28,9 +28,10 @@ class FirstHopForecast:
         self._typical: float | None = None
 
     def came(self, slot: StreamSlot, now: float) -> None:
-        """The tokens of its first hop are complete."""
-        self._seen.append(now - slot.opened_at)
-        self._typical = median(self._seen)
+        """The tokens of its next hop are complete: of its first one, if none was begun."""
+        if _begins(slot):
+            self._seen.append(now - slot.opened_at)
+            self._typical = median(self._seen)
 
     def wait(self, slots: Iterable[StreamSlot], step_seconds: float, now: float) -> float | None:
         """Seconds for which a step of `step_seconds` should wait, at most; None if no first hop is
@@ -43,13 +44,18 @@ class FirstHopForecast:
         return max(soon) + OVERDUE_SECONDS - now if soon else None
 
 
-def _awaits_first_hop(slot: StreamSlot) -> bool:
+def _begins(slot: StreamSlot) -> bool:
+    """Whether its listener has heard nothing yet. The tokens of a later sentence may be there when
+    it is opened.
+    """
     return (
         slot.hop is None
         and not slot.is_playing
         and not slot.is_heard
         and slot.follows is None
-        and not slot.cancelled
         and slot.sentence.profile is Profile.CONTINUOUS
-        and slot.missing_tokens() > 0
     )
+
+
+def _awaits_first_hop(slot: StreamSlot) -> bool:
+    return _begins(slot) and not slot.cancelled and slot.missing_tokens() > 0

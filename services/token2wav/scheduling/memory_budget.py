@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cosyserve.errors import Overloaded
+from cosyserve.spec import CHUNK_TOKENS
 from services.token2wav.decoders.interface import BoundsItsState, Decoder
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
@@ -77,8 +78,11 @@ class Budget:
         return start_bytes + tokens * decoder.token_bytes
 
     def complete(self, tokens: int) -> None:
-        """A sentence has so many tokens."""
-        self._lengths.append(tokens)
+        """A sentence has so many tokens. One shorter than a block does not count: with one token
+        a voice is warmed.
+        """
+        if tokens >= CHUNK_TOKENS:
+            self._lengths.append(tokens)
 
     @property
     def _usual_length(self) -> int:

@@ -378,7 +378,7 @@ def test_a_stream_claims_what_the_latest_sentences_took() -> None:
     budget = Budget(Limits(max_streams=9, state_bytes=1 << 40, reserve_tokens=250))
     # A token's share of a page of 1000 bytes is 40; four seconds are supposed at first.
     assert budget.needed(500, setup.decoder) == 500 + 100 * 40
-    for tokens in (40, 60) * 4:
+    for tokens in (1, 40, 60) * 4:
         budget.complete(tokens)
     assert budget.needed(0, setup.decoder) == 50 * 40
     for _ in range(64):
