@@ -35,7 +35,7 @@ from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.prompt_grid import PromptGrid
-from services.orchestrator.stages.token2wav import Token2WavStage
+from services.orchestrator.stages.token2wav import PromptCut, Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
@@ -79,11 +79,12 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     grid = PromptGrid(token2wav, settings.prompt_as_block)
     texts, hedging = policy(frontend), Hedging(settings.hedge_share)
+    cut = PromptCut()
     stages = Stages(
         FrontendStage(frontend, texts, hedging),
         VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
-        LlmStage(llm, policy(llm), settings.guards, lambda: grid.as_block),
-        Token2WavStage(token2wav, policy(token2wav), settings.guards),
+        LlmStage(llm, policy(llm), settings.guards, lambda: grid.as_block, cut),
+        Token2WavStage(token2wav, policy(token2wav), settings.guards, cut),
         AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
     )
     own = None if member is not None else own_entrance(settings)

@@ -130,7 +130,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         f"{settings.model}: the engine cannot speak its first sentence",
     )
     backend = footing.engine
-    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
+    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, backend.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     warming = partial(warm_up, batcher, backend.warm_up_profile)

@@ -109,14 +109,15 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
     be used.
     """
     if settings.first_hop_tokens:
-        _check_first_hop(settings)
+        _check_first_hop(settings, settings.first_hop_tokens)
     backend = _load(name, settings)
-    if settings.first_hop_tokens:
+    first_hop = backend.first_hop_tokens if settings.first_hop_tokens is None else settings.first_hop_tokens
+    identity = backend.identity
+    if first_hop:
         # The prompt's cut decides the samples, so only a replica with the same cut may continue a
         # sentence.
-        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
-        backend = replace(backend, identity=replace(backend.identity, precision=precision))
-    return backend
+        identity = replace(identity, precision=f"{identity.precision}, first hop of {first_hop} tokens")
+    return replace(backend, identity=identity, first_hop_tokens=first_hop)
 
 
 def _generation(settings: EngineSettings) -> Generation:
@@ -156,12 +157,12 @@ def _load(name: str, settings: EngineSettings) -> Backend:
     return load_tensorrt(directory.path, settings)
 
 
-def _check_first_hop(settings: EngineSettings) -> None:
+def _check_first_hop(settings: EngineSettings, tokens: int) -> None:
     if settings.model is not None and settings.decoder_model is not None:
         decoder = decoder_of(decoding_directory(settings.model, settings.decoder_model))
         if decoder is not None:
             raise SettingsError(
-                f"first_hop_tokens is {settings.first_hop_tokens}; {decoder.title} decodes a prompt as one block, "
+                f"first_hop_tokens is {tokens}; {decoder.title} decodes a prompt as one block, "
                 "behind which the first hop has 25 tokens; leave it at 0"
             )
-    check_first_hop(settings.first_hop_tokens, _generation(settings).hold_back_tokens)
+    check_first_hop(tokens, _generation(settings).hold_back_tokens)

@@ -5,7 +5,7 @@ speech tokens.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from cosyserve import spec, telemetry
@@ -23,6 +23,7 @@ from services.orchestrator.speech.utterance import Utterance, tokens_to_first_bo
 from services.orchestrator.speech.word_alignment import require_all_words
 from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.token2wav import PromptCut, is_served_profile
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class LlmStage:
     """Whether tokens and word times are checked."""
     prompt_as_block: Callable[[], bool] = lambda: False
     """See `OrchestratorSettings`."""
+    cut: PromptCut = field(default_factory=PromptCut)
+    """That of the decoder, which may be learned later than the first request comes: then its
+    messages are cut elsewhere, and the decoder has to wait longer.
+    """
 
     async def generate(
         self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
@@ -45,6 +50,8 @@ class LlmStage:
         takeovers. Raises the SpeechFault that the stage or the word times show.
         """
         prompt_tokens = 0 if self.prompt_as_block() else len(conditioning.speech_tokens)
+        if is_served_profile(utterance):
+            prompt_tokens = self.cut.left(prompt_tokens)
         setup = _setup(utterance, conditioning, stream, self.guards, prompt_tokens)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))

@@ -35,6 +35,8 @@ class Backend:
     """
     buckets: tuple[int, ...] = ()
     """Batch sizes for which steps are recorded as CUDA graphs or built as engines."""
+    first_hop_tokens: int = 0
+    """For which prompts are trimmed, see `services.token2wav.inputs.chunking`; 0: they are not."""
     release: Callable[[], None] = lambda: None
     """Releases the files that the backend serves from; call it last."""
 
@@ -74,9 +76,10 @@ class EngineSettings:
     """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""
     gpu_vocoder: str = "windowed"
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
-    first_hop_tokens: int = 0
+    first_hop_tokens: int | None = None
     """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (3 to
-    25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged.
+    25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged. None: 20 (CosyVoice3: 12)
+    with the paged engine, otherwise 0.
     """
     engines: Path | None = None
     """Directory of the engine cache. None: the default of `cosyserve.engines.engine_cache`."""

@@ -11,6 +11,8 @@ import triton
 
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.start_phases import phase
+from cosyserve.generations.prompt_cut import audible_first_hop
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
@@ -90,6 +92,7 @@ def load_paged(
         },
         lambda: flow.euler_steps + paged.euler_steps,
         buckets=paged.buckets,
+        first_hop_tokens=0 if flow.past.whole_prompt else audible_first_hop(generation_of(directory)),
     )
 
 

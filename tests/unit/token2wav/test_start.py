@@ -14,6 +14,7 @@ import torch
 
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
+from services.token2wav import loading
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
@@ -117,6 +118,18 @@ def test_the_shortest_first_hop_is_the_generations(model: Path, shortest: int) -
     assert f"first hop of {shortest} tokens" in load_backend("torch", settings).identity.precision
     with pytest.raises(SettingsError, match=f"first_hop_tokens is {shortest - 1}; .* else {shortest} to 25 is allowed"):
         load_backend("torch", replace(settings, first_hop_tokens=shortest - 1))
+
+
+def test_an_engine_that_cuts_prompts_by_itself_says_so_unless_they_are_to_stay_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = load_backend("fake", EngineSettings())
+    assert (plain.first_hop_tokens, "first hop" in plain.identity.precision) == (0, False)
+    monkeypatch.setattr(loading, "_load", lambda name, settings: replace(plain, first_hop_tokens=20))
+    cut, whole = load_backend("torch", EngineSettings()), load_backend("torch", EngineSettings(first_hop_tokens=0))
+    assert (cut.first_hop_tokens, whole.first_hop_tokens) == (20, 0)
+    assert cut.identity.precision == f"{plain.identity.precision}, first hop of 20 tokens"
+    assert whole.identity == plain.identity
 
 
 def test_the_paged_engine_names_all_that_rounds() -> None:
