@@ -32,11 +32,12 @@ async def gateway(
     orchestrator: str,
     wyoming: socket.socket | None = None,
     *,
-    verify: ssl.SSLContext | bool = True,
+    verify: ssl.SSLContext | bool = False,
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """orchestrator: host:port of the public service. wyoming: bound, for that protocol. verify: of
-    the client, for a gateway with TLS. settings: of the gateway.
+    the client, for a gateway with TLS; without it no certificates are read, which would take
+    longer than the start. settings: of the gateway.
     """
     values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
     certificates = None if values.served_files is None else CurrentCertificates(values.served_files, "served")
