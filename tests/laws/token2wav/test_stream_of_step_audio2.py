@@ -1,9 +1,7 @@
-"""Law: with the decoder of Step-Audio2 behind the tokens of a CosyVoice2 model the samples are a
-function of the request: streamed = whole, resumed = the tail, four at once = one by one, and a
-cached prompt changes nothing. What its flow keeps is what a pass over everything may see.
+"""Law: with the decoder of Step-Audio2 behind the tokens of a CosyVoice2 model a cached prompt
+changes nothing, and what its flow keeps is what a pass over everything may see.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
@@ -22,7 +20,7 @@ from services.token2wav.flow.masks import Mask
 from services.token2wav.flow.past import PROMPT_AND_NEWEST
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.inputs.chunking import Grid
-from services.token2wav.inputs.request import MAX_TOKENS, Growth, Hops, Profile, Sentence
+from services.token2wav.inputs.request import MAX_TOKENS, Hops, Profile, Sentence
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.stream import AcousticStream
@@ -50,39 +48,12 @@ async def batcher(backend: Backend) -> AsyncIterator[Batcher]:
         yield running
 
 
-@pytest.mark.parametrize(("prompt", "speed"), [(0, 1.0), (2, 1.0), (20, 1.0), (37, 1.25)])
-async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float) -> None:
-    whole = await speak(batcher, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(LENGTH))
-    assert len(whole) == 2 * 480 * int(2 * LENGTH / speed)
-    for hops, message in ((Hops(), 1), (Hops(30, Growth.EXPONENTIAL), 7)):
-        sentence = Sentence(voice(prompt), seed=7, hops=hops, speed=speed)
-        assert await speak(batcher, sentence, tokens(LENGTH), message) == whole
-
-
 async def test_hops_lie_behind_the_prompt(backend: Backend) -> None:
     """The vocoder holds back 20 frames of the first hop's 50, whatever the prompt."""
     async with batching(backend.decoders, hold_seconds=0.0) as batcher:
         made = await pieces(batcher, Sentence(voice(37), seed=7), tokens(LENGTH))
     assert [piece.hop.end for piece in made] == [25, 50, 75, 90]
     assert [piece.samples.size for piece in made][:2] == [480 * (50 - 20), 480 * 50]
-
-
-@pytest.mark.parametrize("profile", list(Profile))
-async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile) -> None:
-    whole = await speak(batcher, Sentence(voice(20), seed=5, profile=profile), tokens(60))
-    for start in (1, 4801, 60 * 960 - 1):
-        sentence = Sentence(voice(20), seed=5, profile=profile, start_sample=start)
-        assert await speak(batcher, sentence, tokens(60), message=9) == whole[2 * start :]
-
-
-async def test_four_at_once_are_the_four_one_by_one(batcher: Batcher) -> None:
-    requests = [
-        (Sentence(voice(prompt), seed=seed, sentence_index=seed), tokens(80 + 5 * seed, offset=seed))
-        for seed, prompt in enumerate([0, 20, 25, 30])
-    ]
-    one_by_one = [await speak(batcher, *request) for request in requests]
-    assert await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests)) == one_by_one
-    assert len(set(one_by_one)) == 4
 
 
 async def test_request_n_is_request_1_and_who_hangs_up_leaves_nothing(backend: Backend) -> None:
