@@ -28,7 +28,6 @@ GPU_CHOICES = {
     "gpu_engine": ("auto", "paged", "readable"),
     "gpu_precision": ("bfloat16", "float32"),
     "gpu_vocoder": ("readable", "windowed"),
-    "gpu_clusters": ("auto", "off"),
 }
 
 

@@ -74,10 +74,6 @@ class EngineSettings:
     """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""
     gpu_vocoder: str = "windowed"
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
-    gpu_clusters: str = "auto"
-    """Whether thread-block clusters compute small batches of CosyVoice2's flow: `auto` (where they
-    can, on Hopper) or `off`.
-    """
     first_hop_tokens: int = 0
     """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (3 to
     25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged.

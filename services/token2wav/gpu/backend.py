@@ -55,10 +55,7 @@ def load_paged(
     with reporting_out_of_memory(budget, device), kernels_compile():
         with phase("pages and weights of the flow"):
             tensors = files.tensors(directory, config, device, torch.float32)
-            paged = PagedFlow(
-                paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED,
-                clusters=settings.gpu_clusters == "auto",
-            )  # fmt: skip
+            paged = PagedFlow(paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
             del tensors
         if settings.gpu_vocoder == "windowed":
             with phase("kernels and graphs of the vocoder"):
@@ -80,7 +77,7 @@ def load_paged(
         Identity(
             directory.content_hash((*WEIGHTS, directory.yaml_name)),
             "torch",
-            paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest, paged.clustered_units),
+            paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest),
             f"{device_text(device, settings.threads)}, triton {triton.__version__}",
         ),
         {

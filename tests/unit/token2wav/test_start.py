@@ -104,7 +104,6 @@ def test_the_fake_needs_no_tensor_library() -> None:
         ("gpu_engine", "auto, paged, readable"),
         ("gpu_precision", "bfloat16, float32"),
         ("gpu_vocoder", "readable, windowed"),
-        ("gpu_clusters", "auto, off"),
     ],
 )
 def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: str, there_are: str) -> None:

@@ -16,7 +16,6 @@ from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.unet.estimator import Estimator
 from services.token2wav.flow.unet.weights import UnetConfig
-from services.token2wav.gpu.clusters.step import clustered_step
 from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
 from services.token2wav.gpu.kernels.attention import attend_by_head, joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
@@ -78,12 +77,12 @@ class PagedEstimator:
     pool's pages.
 
     splits, split_units, barrier_units, by_head: see `TransformerBuffers`; keys are split in `long`
-    passes. clusters: see `clusters.step`.
+    passes.
     """
 
     def __init__(
         self, config: UnetConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, barrier_units: int = 0, by_head: int = 0, clusters: bool = False,
+        splits: int = 4, split_units: int = 4, barrier_units: int = 0, by_head: int = 0,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -111,10 +110,6 @@ class PagedEstimator:
         self._a, self._b, self._y, self._shortcut = (zeros(rows, channels) for _ in range(4))
         self._h = zeros(rows, channels, kind=dtype)
         self._no_rows = zeros(1)
-        self._clustered = clustered_step(
-            config, self._levels, (self._down_end, self._up_end, self._final), dtype, launch.chained
-        ) if clusters else None  # fmt: skip
-        self.clustered_units = 0 if self._clustered is None else self._clustered.most
         self.transformer_buffers = TransformerBuffers(
             config, most, dtype, device, launch, splits, split_units, barrier_units, by_head
         )
@@ -132,19 +127,12 @@ class PagedEstimator:
         )  # fmt: skip
 
     def step(
-        self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False,
-        apart: bool = False,
-    ) -> None:  # fmt: skip
+        self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False
+    ) -> None:
         """Euler step 0..9 of the first `units` units. long: for streams with many pages, see
-        `splits`. apart: for units with few pages, none of which is a block of another's stream.
+        `splits`.
         """
-        if apart and self._clustered is not None:
-            self._clustered(step, self._inputs, self._y, table, pool, layout, units)
-        else:
-            self._by_products(_Pass(self, step, table, pool, layout, units, self._splits if long else 1))
-        self._euler_step(step, table, pool, layout, units)
-
-    def _by_products(self, call: "_Pass") -> None:
+        call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
         config = self._config
         call.level(0, (self._inputs, "in"), None, self._a)
         call.convolve(self._a, "skip", self._down_end, self._b, "x1")
@@ -155,9 +143,6 @@ class PagedEstimator:
         call.level(config.middle + 1, (x, f"x{config.middle + 1}"), (skip, "skip"), free)
         call.convolve(x, "end", self._up_end, self._shortcut, "final")
         call.convolve(self._shortcut, "final", self._final, self._y, None)
-
-    def _euler_step(self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
-        config = self._config
         last = step == EULER_STEPS - 1
         self._launch(
             euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias,

@@ -41,8 +41,6 @@ class Way(Enum):
     SHORT = 0
     LONG = 1
     RECOMPUTED = 2
-    APART = 3
-    """Over few pages, no two blocks of one stream: an Euler step is one launch of clusters."""
 
 
 def widest_barrier_step(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
@@ -65,16 +63,14 @@ class PagedFlow(Generic[Config]):
 
     dtype: of products' operands, of the pages, and of the results of attention heads. pages: number
     of pages in the pool, which is allocated here. Page 0 is a dummy page: padding units write to
-    it. barrier_units, by_head: see `TransformerBuffers`. clusters: an Euler step of a small batch
-    is one launch of thread-block clusters, where that is possible. `recompute` computes a sentence
-    from its start in one pass over scratch pages, whose content no later step or layer needs.
+    it. barrier_units, by_head: see `TransformerBuffers`. `recompute` computes a sentence from its
+    start in one pass over scratch pages, whose content no later step or layer needs.
     """
 
     def __init__(
         self, network: PagedNetwork[Config], config: Config, tensors: Mapping[str, Tensor], *, pages: int,
         dtype: torch.dtype = torch.bfloat16, buckets: Sequence[int] = BUCKETS, most: int | None = None,
         launch: Launcher | None = None, barrier_units: int | None = None, by_head: int = BY_HEAD,
-        clusters: bool = False,
     ) -> None:  # fmt: skip
         device = tensors["spk_embed_affine_layer.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -102,12 +98,10 @@ class PagedFlow(Generic[Config]):
             channels = network.barrier_channels(config)
             units = self._barrier_units(channels) if barrier_units is None else barrier_units
             self._estimator = network.estimator(
-                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head, clusters=clusters
+                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head
             )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
-        self._narrow = {Way.LONG: self._estimator.split_units, Way.APART: self._estimator.clustered_units}
-        """Maximum units of the ways that are for small batches."""
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
     def _barrier_units(self, channels: int) -> int:
@@ -119,11 +113,6 @@ class PagedFlow(Generic[Config]):
         gpu = torch.cuda.get_device_properties(self.device)
         widest = widest_barrier_step(self.buckets, self.launch, channels, gpu.multi_processor_count)
         return widest if widest and claim_grid_barrier(str(gpu.uuid)) else 0
-
-    @property
-    def clustered_units(self) -> int:
-        """Maximum units of a pass that clusters compute, 0: none."""
-        return self._estimator.clustered_units
 
     @property
     def page_bytes(self) -> int:
@@ -145,7 +134,7 @@ class PagedFlow(Generic[Config]):
         pool = torch.cuda.graph_pool_handle()
         for way in ways:
             for bucket in reversed(self._sizes(way)):
-                if way in self._narrow and bucket > self._narrow[way]:
+                if way is Way.LONG and bucket > self._estimator.split_units:
                     continue
                 self._table.fill([self._padding_unit()], bucket)
                 self._launch(bucket, way)
@@ -195,25 +184,14 @@ class PagedFlow(Generic[Config]):
             self._bucket(len(units), Way.LONG) <= self._estimator.split_units
             and max(len(unit.pages) for unit in units) > LONG_PAGES
         )
-        if many:
-            return Way.LONG
-        return Way.APART if self._clustered(units) else Way.SHORT
-
-    def _clustered(self, units: Sequence[Unit]) -> bool:
-        """Whether clusters compute this batch: a cluster does not wait for another's keys."""
-        if self._bucket(len(units), Way.APART) > self._estimator.clustered_units:
-            return False
-        own = {unit.pages[-1] for unit in units}
-        return max(len(unit.pages) for unit in units) <= LONG_PAGES and all(
-            own.isdisjoint(unit.pages[:-1]) for unit in units
-        )
+        return Way.LONG if many else Way.SHORT
 
     def _launch(self, units: int, way: Way) -> None:
         pool, layout = (self._scratch, self.scratch_layout) if way is Way.RECOMPUTED else (self.pool, self.layout)
         self._front(self._table, pool, layout, units)
         self._estimator.prepare(self._front.mu, self._noise, self._table, pool, layout, units)
         for step in range(EULER_STEPS):
-            self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG, apart=way is Way.APART)
+            self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG)
 
     def _padding_unit(self) -> Unit:
         speaker = torch.zeros_like(self._table.speaker[0])

@@ -49,19 +49,12 @@ class Velocity(Protocol):
     """The mel between Euler steps, float32 [units, 50, 80]; after the last step, the result."""
     split_units: int
     """Maximum units of a `long` pass."""
-    clustered_units: int
-    """Maximum units of an `apart` pass, 0 for none."""
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Any, units: int) -> None:
         """Write the first step's input: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
 
-    def step(
-        self, step: int, table: UnitTable, pool: Tensor, layout: Any, units: int, *, long: bool = False,
-        apart: bool = False,
-    ) -> None:  # fmt: skip
-        """Euler step 0..9 of the first `units` units. long: for streams with many pages. apart: for
-        units none of which is a block of another's stream.
-        """
+    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Any, units: int, *, long: bool = False) -> None:
+        """Euler step 0..9 of the first `units` units. long: for streams with many pages."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +63,7 @@ class PagedNetwork(Generic[Config]):
 
     layout: (config, stored) -> layout of a page, see `page_layout.Layout`. front and estimator:
     (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) -> themselves,
-    the estimator with barrier_units and by_head as in `TransformerBuffers`, and clusters as in
-    `PagedFlow`. barrier_channels:
+    the estimator with barrier_units and by_head as in `TransformerBuffers`. barrier_channels:
     channels of a feed-forward that may use a grid barrier, 0 for none.
     """
 
@@ -85,7 +77,7 @@ UNET: PagedNetwork[UnetConfig] = PagedNetwork(Layout, PagedEncoder, PagedEstimat
 DIT: PagedNetwork[DitConfig] = PagedNetwork(
     DitLayout,
     PagedLookAhead,
-    lambda *arguments, barrier_units, by_head, clusters=False: PagedDit(*arguments),
+    lambda *arguments, barrier_units, by_head: PagedDit(*arguments),
     lambda config: 0,
 )
 NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}

@@ -122,7 +122,7 @@ def recorded(name: str, units: int) -> Recorder:
         )
         flow._table.fill([flow._padding_unit()], units)
         for way in Way:
-            if units <= flow._narrow.get(way, units):
+            if way is not Way.LONG or units <= flow._estimator.split_units:
                 flow._launch(units, way)
     return recorder
 

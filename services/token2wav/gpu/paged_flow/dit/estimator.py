@@ -69,7 +69,6 @@ class PagedDit:
         self._turns = turns(weights, MAX_FLOW_FRAMES)
         self._dt = [dt for _, dt in euler_schedule()]
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
-        self.clustered_units = 0
         self.described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
         """Whether tiles can be loaded by TMA descriptors, from Hopper on."""
         rows, width = most * ROWS * CHUNK_FRAMES, config.width
@@ -96,11 +95,10 @@ class PagedDit:
         )  # fmt: skip
 
     def step(
-        self, step: int, table: UnitTable, pool: Tensor, layout: DitLayout, units: int, *, long: bool = False,
-        apart: bool = False,
-    ) -> None:  # fmt: skip
+        self, step: int, table: UnitTable, pool: Tensor, layout: DitLayout, units: int, *, long: bool = False
+    ) -> None:
         """Euler step 0..9 of the first `units` units. long: for streams with many pages, see
-        `splits`. apart: makes no difference.
+        `splits`.
         """
         call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
         call.inputs()
