@@ -11,8 +11,11 @@ from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.packing import pack
 from services.llm.gpu.slots import Column
-from services.llm.gpu.one_launch import OneLaunch, _SHARED
+from services.llm.gpu.one_launch import OneLaunch
 from services.llm.gpu.streams import stream
+import functools, services.llm.gpu.one_launch as OL
+_compile=functools.lru_cache(None)(lambda a,b,c: OL_compile(a,b,c)); OL_compile=OL.compile_kernels
+OL.compile_kernels=lambda a,b,c=(): _compile(a,b,tuple(c))
 torch.backends.cuda.matmul.allow_tf32 = False
 dev=torch.device("cuda")
 PROGRAMS=torch.cuda.get_device_properties(0).multi_processor_count
@@ -44,8 +47,9 @@ def reference(m, mem, slot, length, inp):
     out['logits']=m.head@n(x)+m.head_bias
     return out
 def err(a,b): return f"{((a-b).norm()/b.norm()).item():.2e}"
-def one(m,mem,st,**k):
-    rows=torch.ones(1,dtype=torch.int32,device=dev); logits=torch.full((1,m.config.speech.rows),float('nan'),device=dev)
+def one(m,mem,st,n=1,**k):
+    k.setdefault('source','one_launch.cu' if 'base' in sys.argv else 'few_rows.cu')
+    rows=torch.arange(1,n+1,dtype=torch.int32,device=dev); logits=torch.full((n,m.config.speech.rows),float('nan'),device=dev)
     o=OneLaunch(m,mem,st,rows,logits,**k); o.logits=logits
     return o
 def words(o,first,count): 
@@ -85,6 +89,31 @@ if 'one' in sys.argv[1:]:
         say('length',length)
         if phases(m,filled(m,length),st,length): sys.exit(1)
 m=build(24); st=stream(m,PROGRAMS); say('24 layers')
+if 'rows' in sys.argv:
+    for n in (2,4,8):
+        for length in (300,900):
+            mem=filled(m,length)
+            for slot in range(1,n+1): mem.state[slot,Column.LENGTH]=length+37*(slot-1); mem.state[slot,Column.INPUT]=1500+slot
+            kept=mem.state.clone()
+            old=DecodeStep(m,mem,n); old.rows.copy_(torch.arange(1,n+1,dtype=torch.int32))
+            old.launch(); torch.cuda.synchronize(); mem.state.copy_(kept)
+            o=one(m,mem,st,n,stages=5 if n==2 else 4); say(n,length,[x for x in o.compiled.log.splitlines() if 'Used' in x or 'spill' in x]); o.launch(); torch.cuda.synchronize()
+            if fault(o): sys.exit(1)
+            for row in range(n):
+                ref=reference(m,mem,row+1,length+37*row,1501+row)['logits']
+                print('row',row,'separate',err(old.logits[row],ref),'one launch',err(o.logits[row],ref), end=' | ')
+            print()
+            first=o.logits.clone(); same=True
+            for _ in range(100):
+                o.logits.fill_(float('nan')); o.launch(); same=same and torch.equal(o.logits,first)
+            say('100 times the same bits', same, 'fault', fault(o))
+            old.logits=o.logits
+            g=graph(o.launch); a=us(g.replay); g=graph(lambda:(o.launch(),old.decide())); mem.state.copy_(kept); b=us(g.replay)
+            mem.state.copy_(kept); g=graph(old.launch); mem.state.copy_(kept); c=us(g.replay); say(n,length,f'one launch {a:.1f}, with sampling {b:.1f}, 124 launches {c:.1f} us')
+            if length==300:
+                for name,k in (('stream alone',dict(stages=4,extra=['-DNO_POLL'])),('exchange alone',dict(stages=4,extra=['-DNO_RING'])),('128 registers',dict(stages=4,registers=128))):
+                    mem.state.copy_(kept); v=one(m,mem,st,n,**k); g=graph(v.launch); say(name,f"{us(g.replay):.1f} us")
+    sys.exit(0)
 for length in (300,900):
     mem=filled(m,length); ref=reference(m,mem,1,length,1500)['logits']
     old=DecodeStep(m,mem,1); old.rows.fill_(1)

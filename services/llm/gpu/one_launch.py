@@ -20,7 +20,13 @@ REGISTERS = 64
 """Most registers of a thread: with more, attention of the flow has no room beside."""
 THREADS = 288
 STAGE = 16384
-_SHARED = 6144 + 64 + 8 * 8 * 8 * 4 + 3 * 8 * 8 * 4
+
+
+def shared_bytes(rows: int, stages: int, tiles: int) -> int:
+    """Bytes of shared memory of a program: the ring and `Shared` of the kernel."""
+    buffers = 2 if rows == 1 else 1
+    sums = buffers * (tiles * 16 * rows + rows) * 8 * 4
+    return stages * (STAGE + 16) + sums + (8 * 8 + 3 * 8) * 8 * 4 + 16 * rows
 
 
 class _Arguments(ctypes.Structure):
@@ -46,26 +52,27 @@ class OneLaunch:
 
     def __init__(
         self, model: PackedModel, memory: Memory, streams: Streams, rows: Tensor, logits: Tensor,
-        *, stages: int = STAGES, registers: int = REGISTERS, extra: Sequence[str] = (), cooperative: bool = True,
+        *, source: str = "few_rows.cu", stages: int = STAGES, registers: int = REGISTERS, extra: Sequence[str] = (), cooperative: bool = True,
     ) -> None:  # fmt: skip
         config, device = model.config, model.device
         sizes = {
             "LAYERS": config.layers, "HIDDEN": config.hidden_size, "MLP": config.intermediate_size,
             "HEADS": config.heads, "KEY_HEADS": config.kv_heads, "IDS": config.speech.rows,
-            "STAGES": stages, "REGISTERS": registers,
+            "STAGES": stages, "REGISTERS": registers, "ROWS": len(rows), "MOST_TILES": 6 if source == "one_launch.cu" else streams.most_gated,
         }  # fmt: skip
-        source = files("services.llm.gpu.kernels").joinpath("one_launch.cu").read_text()
+        text = files("services.llm.gpu.kernels").joinpath(source).read_text()
         options = [*(f"-D{name}={value}" for name, value in sizes.items()), *extra]
-        self.compiled = compile_kernels(source, torch.cuda.get_device_capability(device), options)
+        self.compiled = compile_kernels(text, torch.cuda.get_device_capability(device), options)
         driver = Driver()
         self._kernel = Module(self.compiled, driver).kernel("one_launch")
         self.programs = len(streams.plans) // 80
         self._shape = LaunchShape(
-            grid=(self.programs, 1, 1), block=THREADS, shared=stages * STAGE + _SHARED + 16 * stages,
+            grid=(self.programs, 1, 1), block=THREADS, shared=shared_bytes(len(rows), stages, sizes["MOST_TILES"]),
             cooperative=cooperative,
         )  # fmt: skip
         words = 2 * (config.hidden_size // 2) + (config.heads + 2 * config.kv_heads) * config.head_size // 2
-        words += config.intermediate_size // 2 + config.hidden_size + 4 * config.hidden_size
+        words += config.intermediate_size // 2 + config.hidden_size + (4 if len(rows) <= 2 else 2) * config.hidden_size
+        words *= len(rows)
         self._exchange = torch.zeros(words, dtype=torch.int64, device=device)
         self.epoch, self.fault = (torch.zeros(1, dtype=torch.int32, device=device) for _ in range(2))
         self.trace = torch.zeros(self.programs, config.layers + 1, 16, dtype=torch.int64, device=device)

@@ -91,6 +91,8 @@ class Streams:
     plans: Tensor
     bias: Tensor
     head_bias: Tensor
+    most_gated: int
+    """Most tiles of gate and up of one program."""
 
 
 def eight_rows(matrix: Tensor) -> Tensor:
@@ -149,6 +151,7 @@ def stream(model: PackedModel, programs: int) -> Streams:
         plans=torch.frombuffer(bytearray(described), dtype=torch.uint8).to(model.device),
         bias=torch.stack([layer.bias for layer in model.layers]).contiguous(),
         head_bias=model.head_bias,
+        most_gated=max(len(program.gated) for program in plan),
     )
 
 
