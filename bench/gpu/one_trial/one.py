@@ -135,7 +135,7 @@ for length in (300,900):
     reset(mem,length); g2=graph(old.launch); reset(mem,length); say(length,'124 launches', f"{us(g2.replay):.1f} us")
     reset(mem,length); g3=graph(old.decide); reset(mem,length); say(length,'sampling alone', f"{us(g3.replay):.1f} us")
     if length==300:
-        for name,k in (('12 stages, 64 reg',dict(stages=12)),('12 stages, 128 reg',dict(stages=12,registers=128)),('5 stages 96 reg',dict(registers=96)),('stream alone',dict(extra=['-DNO_POLL'])),('stream alone 12',dict(stages=12,extra=['-DNO_POLL'])),('exchange alone',dict(extra=['-DNO_RING'])),('neither',dict(extra=['-DNO_RING','-DNO_POLL']))):
+        for name,k in (*((f'under way {u}, {g} stages, {r} registers',dict(stages=g,registers=r,extra=[f'-DUNDER_WAY={u}'])) for u,g,r in ((1,5,64),(3,5,64),(4,5,64),(1,12,64),(2,12,64),(3,12,64),(1,12,128),(2,12,128),(2,5,128))),*((f'stream alone {u}',dict(extra=['-DNO_POLL',f'-DUNDER_WAY={u}'])) for u in (1,2,3,4)),('exchange alone',dict(extra=['-DNO_RING'])),('neither',dict(extra=['-DNO_RING','-DNO_POLL']))):
             reset(mem,length); v=one(m,mem,st,**k); v.launch(); torch.cuda.synchronize(); g=graph(v.launch); say(name, f"{us(g.replay):.1f} us", 'fault',fault(v), [x for x in v.compiled.log.splitlines() if 'Used' in x or 'spill' in x])
     if length==300:
         for k in (dict(),dict(stages=12)):

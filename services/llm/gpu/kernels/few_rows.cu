@@ -37,6 +37,9 @@ constexpr int STAGE = 16384;
 constexpr int UNIT = 256;
 constexpr int TILE = STEPS * WARPS * UNIT;
 constexpr int HEAD_ROWS = 4;
+#ifndef UNDER_WAY
+#define UNDER_WAY 2
+#endif
 constexpr int MOST_PARTS = ROWS <= 2 ? 4 : 2;
 constexpr int PART_PAGES = ROWS <= 2 ? 2 : ROWS == 4 ? 3 : 6;
 constexpr int MERGED_ROWS = 4 / MOST_PARTS;
@@ -144,6 +147,9 @@ struct Ring {
     u32 empty;
     int stage;
     u32 parity;
+    int ahead;
+    int seen;
+    u32 seen_parity;
 
     __device__ __forceinline__ u32 place() const { return base + stage * STAGE; }
     __device__ __forceinline__ void next() {
@@ -170,6 +176,14 @@ struct Ring {
     __device__ __forceinline__ void fill(const unsigned char* from, u32 bytes, u64 policy, int lane) {
 #ifndef NO_RING
         wait_until_done(empty + 8 * stage, parity ^ 1);
+        // Copies under way fill the queues of the memory, behind which other programs' words wait.
+        if (++ahead > UNDER_WAY) {
+            wait_until_done(full + 8 * seen, seen_parity);
+            if (++seen == STAGES) {
+                seen = 0;
+                seen_parity ^= 1;
+            }
+        }
         if (lane == 0) {
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full + 8 * stage), "r"(bytes)
                          : "memory");
@@ -424,7 +438,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
     Shared& shared = *(Shared*)(memory + STAGES * STAGE);
     const Plan& plan = a.plans[blockIdx.x];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    Ring ring{address(memory), address(shared.full), address(shared.empty), 0, 0};
+    Ring ring{address(memory), address(shared.full), address(shared.empty), 0, 0, 0, 0, 0};
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.full + 8 * stage));
