@@ -48,7 +48,7 @@ def reference(m, mem, slot, length, inp):
     return out
 def err(a,b): return f"{((a-b).norm()/b.norm()).item():.2e}"
 def one(m,mem,st,n=1,**k):
-    k.setdefault('source','one_launch.cu' if 'base' in sys.argv else 'few_rows.cu')
+    
     rows=torch.arange(1,n+1,dtype=torch.int32,device=dev); logits=torch.full((n,m.config.speech.rows),float('nan'),device=dev)
     o=OneLaunch(m,mem,st,rows,logits,**k); o.logits=logits
     return o
@@ -89,31 +89,6 @@ if 'one' in sys.argv[1:]:
         say('length',length)
         if phases(m,filled(m,length),st,length): sys.exit(1)
 m=build(24); st=stream(m,PROGRAMS); say('24 layers')
-if 'rows' in sys.argv:
-    for n in (2,4,8):
-        for length in (300,900):
-            mem=filled(m,length)
-            for slot in range(1,n+1): mem.state[slot,Column.LENGTH]=length+37*(slot-1); mem.state[slot,Column.INPUT]=1500+slot
-            kept=mem.state.clone()
-            old=DecodeStep(m,mem,n); old.rows.copy_(torch.arange(1,n+1,dtype=torch.int32))
-            old.launch(); torch.cuda.synchronize(); mem.state.copy_(kept)
-            o=one(m,mem,st,n,stages=5 if n==2 else 4); say(n,length,[x for x in o.compiled.log.splitlines() if 'Used' in x or 'spill' in x]); o.launch(); torch.cuda.synchronize()
-            if fault(o): sys.exit(1)
-            for row in range(n):
-                ref=reference(m,mem,row+1,length+37*row,1501+row)['logits']
-                print('row',row,'separate',err(old.logits[row],ref),'one launch',err(o.logits[row],ref), end=' | ')
-            print()
-            first=o.logits.clone(); same=True
-            for _ in range(100):
-                o.logits.fill_(float('nan')); o.launch(); same=same and torch.equal(o.logits,first)
-            say('100 times the same bits', same, 'fault', fault(o))
-            old.logits=o.logits
-            g=graph(o.launch); a=us(g.replay); g=graph(lambda:(o.launch(),old.decide())); mem.state.copy_(kept); b=us(g.replay)
-            mem.state.copy_(kept); g=graph(old.launch); mem.state.copy_(kept); c=us(g.replay); say(n,length,f'one launch {a:.1f}, with sampling {b:.1f}, 124 launches {c:.1f} us')
-            if length==300:
-                for name,k in (('stream alone',dict(stages=4,extra=['-DNO_POLL'])),('exchange alone',dict(stages=4,extra=['-DNO_RING'])),('128 registers',dict(stages=4,registers=128))):
-                    mem.state.copy_(kept); v=one(m,mem,st,n,**k); g=graph(v.launch); say(name,f"{us(g.replay):.1f} us")
-    sys.exit(0)
 for length in (300,900):
     mem=filled(m,length); ref=reference(m,mem,1,length,1500)['logits']
     old=DecodeStep(m,mem,1); old.rows.fill_(1)
@@ -135,7 +110,7 @@ for length in (300,900):
     reset(mem,length); g2=graph(old.launch); reset(mem,length); say(length,'124 launches', f"{us(g2.replay):.1f} us")
     reset(mem,length); g3=graph(old.decide); reset(mem,length); say(length,'sampling alone', f"{us(g3.replay):.1f} us")
     if length==300:
-        for name,k in (*((f'under way {u}, {g} stages, {r} registers',dict(stages=g,registers=r,extra=[f'-DUNDER_WAY={u}'])) for u,g,r in ((1,5,64),(3,5,64),(4,5,64),(1,12,64),(2,12,64),(3,12,64),(1,12,128),(2,12,128),(2,5,128))),*((f'stream alone {u}',dict(extra=['-DNO_POLL',f'-DUNDER_WAY={u}'])) for u in (1,2,3,4)),('exchange alone',dict(extra=['-DNO_RING'])),('neither',dict(extra=['-DNO_RING','-DNO_POLL']))):
+        for name,k in (*((f'under way {u}, {g} stages, {r} registers',dict(stages=g,registers=r,under_way=u)) for u,g,r in ((1,5,64),(3,5,64),(5,5,64),(1,12,64),(2,12,64),(3,12,64),(2,12,128),(2,5,96))),*((f'stream alone {u}',dict(under_way=u,extra=['-DNO_POLL'])) for u in (1,2,3,5)),('exchange alone',dict(extra=['-DNO_RING'])),('neither',dict(extra=['-DNO_RING','-DNO_POLL']))):
             reset(mem,length); v=one(m,mem,st,**k); v.launch(); torch.cuda.synchronize(); g=graph(v.launch); say(name, f"{us(g.replay):.1f} us", 'fault',fault(v), [x for x in v.compiled.log.splitlines() if 'Used' in x or 'spill' in x])
     if length==300:
         for k in (dict(),dict(stages=12)):
@@ -145,5 +120,5 @@ for length in (300,900):
             say('trace', k, 'cycles from the layer before (phases 1..13), mean of layers 4..23')
             for sm in (0,5,50,111,112,113,119,125):
                 rows=t[sm,4:24]; base=rows[:,0:1]; d=(rows-base); ok=rows[0]>0
-                print(sm, 'layer', int((t[sm,23,0]-t[sm,4,0])/19), ' '.join(f"{i}:{int(d[:,i].mean())}" for i in range(1,14) if ok[i]), 'head', [int(t[sm,24,i]-t[sm,24,0]) for i in range(1,4)], 'whole', int(t[sm,24,3]-t[sm,0,0]))
+                print(sm, 'layer', int((t[sm,23,0]-t[sm,4,0])/19), ' '.join(f"{i}:{int(d[:,i].mean())}" for i in (1,2,3,14,4,5,6,7,8,9,10,11,12,13) if ok[i]), 'head', [int(t[sm,24,i]-t[sm,24,0]) for i in range(1,4)], 'whole', int(t[sm,24,3]-t[sm,0,0]))
 say('end')

@@ -1,5 +1,5 @@
 import sys
-sys.argv=['x','few']
+sys.argv=['x']
 import torch
 exec(open('bench/gpu/one_trial/one.py').read().split("m=build(24)")[0])
 m=build(24); st=stream(m,PROGRAMS); mem=filled(m,300)

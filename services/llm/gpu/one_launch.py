@@ -22,11 +22,10 @@ THREADS = 288
 STAGE = 16384
 
 
-def shared_bytes(rows: int, stages: int, tiles: int) -> int:
+def shared_bytes(stages: int, tiles: int) -> int:
     """Bytes of shared memory of a program: the ring and `Shared` of the kernel."""
-    buffers = 2 if rows == 1 else 1
-    sums = buffers * (tiles * 16 * rows + rows) * 8 * 4
-    return stages * (STAGE + 16) + sums + (8 * 8 + 3 * 8) * 8 * 4 + 16 * rows
+    sums = 2 * (tiles * 16 + 1) * 8 * 4
+    return stages * (STAGE + 16) + sums + 3 * 8 * 8 * 4 + 16 * 16 + tiles * 16 * 4 + 32
 
 
 class _Arguments(ctypes.Structure):
@@ -52,13 +51,13 @@ class OneLaunch:
 
     def __init__(
         self, model: PackedModel, memory: Memory, streams: Streams, rows: Tensor, logits: Tensor,
-        *, source: str = "few_rows.cu", stages: int = STAGES, registers: int = REGISTERS, extra: Sequence[str] = (), cooperative: bool = True,
+        *, source: str = "one_row.cu", stages: int = STAGES, registers: int = REGISTERS, under_way: int = 2, extra: Sequence[str] = (), cooperative: bool = True,
     ) -> None:  # fmt: skip
         config, device = model.config, model.device
         sizes = {
             "LAYERS": config.layers, "HIDDEN": config.hidden_size, "MLP": config.intermediate_size,
             "HEADS": config.heads, "KEY_HEADS": config.kv_heads, "IDS": config.speech.rows,
-            "STAGES": stages, "REGISTERS": registers, "ROWS": len(rows), "MOST_TILES": 6 if source == "one_launch.cu" else streams.most_gated,
+            "STAGES": stages, "REGISTERS": registers, "ROWS": len(rows), "MOST_TILES": streams.most_gated, "UNDER_WAY": under_way,
         }  # fmt: skip
         text = files("services.llm.gpu.kernels").joinpath(source).read_text()
         options = [*(f"-D{name}={value}" for name, value in sizes.items()), *extra]
@@ -67,7 +66,7 @@ class OneLaunch:
         self._kernel = Module(self.compiled, driver).kernel("one_launch")
         self.programs = len(streams.plans) // 80
         self._shape = LaunchShape(
-            grid=(self.programs, 1, 1), block=THREADS, shared=shared_bytes(len(rows), stages, sizes["MOST_TILES"]),
+            grid=(self.programs, 1, 1), block=THREADS, shared=shared_bytes(stages, sizes["MOST_TILES"]),
             cooperative=cooperative,
         )  # fmt: skip
         words = 2 * (config.hidden_size // 2) + (config.heads + 2 * config.kv_heads) * config.head_size // 2

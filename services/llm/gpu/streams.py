@@ -25,7 +25,7 @@ CHUNK = 8
 """Units of a warp in one chunk of the down product."""
 FIRST_STEPS = 4
 """Units of a warp in the first of the two chunks of a tile of gate and up."""
-MOST_HEADS, MOST_GATED = 5, 6
+MOST_HEADS, MOST_GATED = 2, 6
 """Most tiles of a program, of queries, keys and values, and of gate and up."""
 _LAYOUT = struct.Struct("<q3i5ii7i2i")
 """`Plan` of the kernel: 80 bytes."""
@@ -68,7 +68,7 @@ def divide(config: LlmConfig, programs: int) -> list[Program]:
         plan[index].gated.append(tile)
         load[index] += 2 * config.hidden_size // STEP
     for tile in range((config.heads + 2 * config.kv_heads) * config.head_size // ROWS):
-        index = min((i for i in range(programs) if len(plan[i].heads) < MOST_HEADS - 2), key=lambda i: (load[i], i))
+        index = min((i for i in range(programs) if len(plan[i].heads) < MOST_HEADS), key=lambda i: (load[i], i))
         plan[index].heads.append(tile)
         load[index] += config.hidden_size // STEP
     for rank, index in enumerate(sorted(range(programs), key=lambda i: (plan[i].units(config), i))):
@@ -95,10 +95,22 @@ class Streams:
     """Most tiles of gate and up of one program."""
 
 
+def _fragments(units: Tensor) -> Tensor:
+    """[tiles, warps, row, units, column] -> [tiles, warps, numbers]: units in pairs by row, four
+    columns, unit of the pair, column; a last unit without a pair by row, column.
+    """
+    pairs = units.shape[3] // 2
+    tiles, warps = units.shape[:2]
+    paired = units[:, :, :, : 2 * pairs].reshape(tiles, warps, ROWS, pairs, 2, STEP // 4, 4)
+    first = paired.permute(0, 1, 3, 2, 5, 4, 6).flatten(2)
+    rest = units[:, :, :, 2 * pairs :].permute(0, 1, 3, 2, 4).flatten(2)
+    return torch.cat([first, rest], dim=2)
+
+
 def eight_rows(matrix: Tensor) -> Tensor:
-    """[rows, columns] -> [tiles, numbers of a tile]: by warp, unit, row, column."""
+    """[rows, columns] -> [tiles, numbers of a tile]: by warp, then as `_fragments`."""
     units = matrix.shape[1] // (WARPS * STEP)
-    return matrix.reshape(-1, ROWS, WARPS, units, STEP).permute(0, 2, 3, 1, 4).flatten(1)
+    return _fragments(matrix.reshape(-1, ROWS, WARPS, units, STEP).transpose(1, 2)).flatten(1)
 
 
 def gate_and_up(matrix: Tensor) -> Tensor:
@@ -111,10 +123,11 @@ def gate_and_up(matrix: Tensor) -> Tensor:
 
 
 def deep_rows(matrix: Tensor) -> Tensor:
-    """[rows, columns] -> [tiles, numbers of a tile]: by chunk, warp, unit, row, column."""
+    """[rows, columns] -> [tiles, numbers of a tile]: by chunk, warp, then as `_fragments`."""
     units = matrix.shape[1] // (WARPS * STEP)
-    by_warp = matrix.reshape(-1, ROWS, WARPS, units, STEP).permute(0, 2, 3, 1, 4)
-    return torch.cat([by_warp[:, :, first : first + CHUNK].flatten(1) for first in range(0, units, CHUNK)], dim=1)
+    by_warp = matrix.reshape(-1, ROWS, WARPS, units, STEP).transpose(1, 2)
+    chunks = [_fragments(by_warp[:, :, :, first : first + CHUNK]).flatten(1) for first in range(0, units, CHUNK)]
+    return torch.cat(chunks, dim=1)
 
 
 def layer_parts(layer: PackedLayer, plan: list[Program]) -> list[list[Tensor]]:
