@@ -25,7 +25,7 @@ STAGE = 16384
 def shared_bytes(stages: int, tiles: int) -> int:
     """Bytes of shared memory of a program: the ring and `Shared` of the kernel."""
     sums = 2 * (tiles * 16 + 1) * 8 * 4
-    return stages * (STAGE + 16) + sums + 3 * 8 * 8 * 4 + 16 * 16 + tiles * 16 * 4 + 32
+    return stages * (STAGE + 16) + sums + 3 * 8 * 8 * 4 + 16 * 16 + tiles * 16 * 4 + 32 + 40
 
 
 class _Arguments(ctypes.Structure):

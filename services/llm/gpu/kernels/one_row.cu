@@ -94,17 +94,31 @@ struct HeadsRow {
     float sine;
 };
 
+// What all threads of a program have to know in every layer.
+struct Task {
+    int own;
+    int heads_count;
+    int gated_count;
+    int position;
+    int parts;
+    int part;
+    int key_head;
+    int pages;
+    u32 step;
+};
+
 struct Shared {
+    u64 full[STAGES];
+    u64 empty[STAGES];
     float sums[2][MOST_TILES * 16 * WARPS];
     float squares[2][WARPS];
     float fades[WARPS][8];
     float peaks[WARPS][8];
     float weights[WARPS][8];
-    u64 full[STAGES];
-    u64 empty[STAGES];
     HeadsRow heads[16];
     int gated[MOST_TILES * 16];
     float residual[8];
+    Task task;
 };
 
 __device__ __forceinline__ u32 address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
@@ -126,13 +140,15 @@ __device__ __forceinline__ void wait_until_done(u32 barrier, u32 parity) {
 __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 __device__ __forceinline__ void release_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+constexpr int OF_BARRIERS = 0;
+
 struct Ring {
     u32 base;
-    u32 full;
-    u32 empty;
     int stage;
     u32 parity;
 
+    __device__ __forceinline__ u32 full(int which) const { return base + STAGES * STAGE + OF_BARRIERS + 8 * which; }
+    __device__ __forceinline__ u32 empty(int which) const { return full(STAGES + which); }
     __device__ __forceinline__ void next() {
         if (++stage == STAGES) {
             stage = 0;
@@ -141,13 +157,13 @@ struct Ring {
     }
     __device__ __forceinline__ u32 filled() {
 #ifndef NO_RING
-        wait_until_done(full + 8 * stage, parity);
+        wait_until_done(full(stage), parity);
 #endif
         return base + stage * STAGE;
     }
     __device__ __forceinline__ void give_back(int which, int lane) {
 #ifndef NO_RING
-        if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + 8 * which) : "memory");
+        if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty(which)) : "memory");
 #endif
     }
     __device__ __forceinline__ void release(int lane) {
@@ -166,13 +182,13 @@ struct Writer {
 
     __device__ __forceinline__ void fill(const unsigned char* from, u32 bytes, u64 policy, int lane) {
 #ifndef NO_RING
-        wait_until_done(ring.empty + 8 * ring.stage, ring.parity ^ 1);
+        wait_until_done(ring.empty(ring.stage), ring.parity ^ 1);
         if (++ahead > UNDER_WAY) {
             seen.filled();
             seen.next();
         }
         if (lane == 0) {
-            const u32 barrier = ring.full + 8 * ring.stage;
+            const u32 barrier = ring.full(ring.stage);
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
             asm volatile(
                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
@@ -385,16 +401,24 @@ __device__ __forceinline__ void copy_everything(const Arguments& a, const Plan& 
     }
 }
 
+// Keeps what follows from these values from being computed once for all layers, which takes more
+// registers than there are.
+#define FRESH() \
+    int lane = thread & 31, warp = thread >> 5; \
+    u64* exchange = a.exchange; \
+    asm volatile("" : "+r"(lane), "+r"(warp), "+l"(exchange)); \
+    [[maybe_unused]] const int group = lane >> 2, quad = lane & 3
+
 extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_constant__ Arguments a) {
     extern __shared__ __align__(1024) unsigned char memory[];
     Shared& shared = *(Shared*)(memory + STAGES * STAGE);
     const Plan& plan = a.plans[blockIdx.x];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    Ring ring{address(memory), address(shared.full), address(shared.empty), 0, 0};
+    Ring ring{address(memory), 0, 0};
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < STAGES; stage++) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.full + 8 * stage));
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ring.empty + 8 * stage), "r"(WARPS));
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.full(stage)));
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(ring.empty(stage)), "r"(WARPS));
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -411,9 +435,12 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
     }
 
     const int own = plan.own, heads_count = plan.heads_count, gated_count = plan.gated_count;
-    const u32 step = *(volatile u32*)a.epoch;
+    if (threadIdx.x == 0) {
+        shared.task = Task{own,  heads_count, gated_count, position,  parts,
+                           part, key_head,    unit_pages,  *(volatile u32*)a.epoch};
+    }
     const u32* embedding = a.table + (long long)state[1] * (HIDDEN / 2);
-    const int group = lane >> 2, quad = lane & 3;
+    const int thread = threadIdx.x;
     // For the threads that add up: row of the projection, its angle and place in the cache; word of
     // the gated product; and the part of the residual stream that this program keeps.
     if (threadIdx.x < 8 * heads_count) {
@@ -442,15 +469,19 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
 
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
-        const u32 tag = step * 32 + layer + 1;
+        asm volatile("" ::: "memory");
+        const Task& task = shared.task;
         MARK(0);
         // Queries, keys and values.
-        if (heads_count) {
+        if (task.heads_count) {
+            FRESH();
+            const int heads_count = task.heads_count;
+            const u32 tag = task.step * 32 + layer + 1;
             const bool adds = threadIdx.x < 8 * heads_count;
             const float bias = adds ? a.bias[layer * WIDTH + shared.heads[threadIdx.x].row] : 0.0f;
             u32 one = 0, other = 0;
             if (layer) {
-                read_row(a.exchange + AFTER_DOWN, tag - 1, warp, lane, one, other);
+                read_row(exchange + AFTER_DOWN, tag - 1, warp, lane, one, other);
             } else if (lane < 4 * STEPS) {
                 const uint2 words = *(const uint2*)(embedding + warp * (8 * STEPS) + 2 * lane);
                 one = words.x;
@@ -474,7 +505,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
                 partner = __shfl_xor_sync(~0u, value, 1);
                 if (adds && !(lane & 1)) {
                     const u32 word = pack(value, partner);
-                    write_word(a.exchange + PROJECTED + (mine.row >> 1), word, tag);
+                    write_word(exchange + PROJECTED + (mine.row >> 1), word, tag);
                     if (mine.kept >= 0) *(u32*)(a.cache + layer * a.layer_bytes + 2ll * mine.kept) = word;
                 }
             }
@@ -483,7 +514,11 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
         MARK(2);
         // Attention of one key head to the pages part, part + parts and so on, two at a time: a warp
         // takes 16 keys.
-        if (unit_pages) {
+        if (task.pages) {
+            FRESH();
+            const int unit_pages = task.pages, part = task.part, parts = task.parts, key_head = task.key_head;
+            const int position = task.position, used = position / PAGE + 1;
+            const u32 tag = task.step * 32 + layer + 1;
             // The pair of pages and the place in it with the newest key, which is not in the copies.
             const bool has_newest = (used - 1) % parts == part;
             const int newest_index = (used - 1) / parts;
@@ -492,8 +527,8 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
             u32 q_low[4], q_high[4], newest_key, newest_value;
             {
                 const u64* from =
-                    a.exchange + PROJECTED + (key_head * GROUP + min(group, GROUP - 1)) * (D / 2) + 4 * quad;
-                const u64* key = a.exchange + PROJECTED + QUERY / 2 + key_head * (D / 2) + lane;
+                    exchange + PROJECTED + (key_head * GROUP + min(group, GROUP - 1)) * (D / 2) + 4 * quad;
+                const u64* key = exchange + PROJECTED + QUERY / 2 + key_head * (D / 2) + lane;
                 u32 left = LONGEST_WAIT;
                 bool ready;
                 do {
@@ -547,27 +582,26 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
                     }
                     // Reads of 16 bytes in an order in which 8 rows of 128 bytes use all banks.
                     const int odd = group & 1;
-                    const u32 at = stage + group * (D * 2) + (quad + 4 * odd) * 16;
-                    const u32 there = stage + group * (D * 2) + (quad + 4 - 4 * odd) * 16;
-                    u32 k[4][4];
-                    load(k[0], at);
-                    load(k[1], there);
-                    load(k[2], at + 8 * D * 2);
-                    load(k[3], there + 8 * D * 2);
-                    // The warp's keys are in registers: their place takes what the keys weigh.
-                    float* const shares = (float*)(memory + (stage - ring.base));
                     float scores[2][4] = {};
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const u32 w[4] = {odd ? k[1][i] : k[0][i], odd ? k[0][i] : k[1][i], odd ? k[3][i] : k[2][i],
-                                          odd ? k[2][i] : k[3][i]};
-                        multiply(scores[i & 1], w, q_low[i], q_high[i]);
+                    for (int half = 0; half < 2; half++) {
+                        const u32 row = stage + (group + 8 * half) * (D * 2);
+                        u32 k[2][4];
+                        load(k[0], row + (quad + 4 * odd) * 16);
+                        load(k[1], row + (quad + 4 - 4 * odd) * 16);
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            const u32 w[4] = {odd ? k[1][i] : k[0][i], odd ? k[0][i] : k[1][i], 0, 0};
+                            multiply(scores[half], w, q_low[i], q_high[i]);
+                        }
                     }
+                    // The warp's keys are in registers: their place takes what the keys weigh.
+                    float* const shares = (float*)(memory + (stage - ring.base));
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         constexpr float SCALE = 0.125f * 1.4426950408889634f;
-                        const float near = group < count ? (scores[0][i] + scores[1][i]) * SCALE : -1e30f;
-                        const float far = group + 8 < count ? (scores[0][i + 2] + scores[1][i + 2]) * SCALE : -1e30f;
+                        const float near = group < count ? scores[0][i] * SCALE : -1e30f;
+                        const float far = group + 8 < count ? scores[1][i] * SCALE : -1e30f;
                         const float best = fmaxf(peak[i], most_over_groups(fmaxf(near, far)));
                         const float share = group < count ? power_of_two(near - best) : 0.0f;
                         const float other = group + 8 < count ? power_of_two(far - best) : 0.0f;
@@ -643,7 +677,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
                 const float share = __fdividef(1.0f, all);
                 const u64 pair = (u64)__float_as_uint(v1 * share) << 32 | __float_as_uint(v0 * share);
                 const int at = (part * (QUERY / 2) + (key_head * GROUP + warp) * (D / 2) + lane) * 2;
-                write_wide(a.exchange + PARTS + at, pair, tagged(__float_as_uint(best + logarithm(all)), tag));
+                write_wide(exchange + PARTS + at, pair, tagged(__float_as_uint(best + logarithm(all)), tag));
             }
             release_to_copies();
             __syncwarp();
@@ -651,11 +685,14 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
             MARK(4);
         }
         // Parts of the attention put together, times the output's weights, into the residual stream.
-        if (own >= 0) {
+        if (task.own >= 0) {
+            FRESH();
+            const int parts = task.parts;
+            const u32 tag = task.step * 32 + layer + 1;
             MARK(5);
             u32 one, other;
             {
-                const u64* from = a.exchange + PARTS + (warp * (8 * STEPS) + 2 * lane) * 2;
+                const u64* from = exchange + PARTS + (warp * (8 * STEPS) + 2 * lane) * 2;
                 const bool mine = lane < 4 * STEPS;
                 u64 pairs[MOST_PARTS][2], stats[MOST_PARTS][2];
                 u32 left = LONGEST_WAIT;
@@ -702,15 +739,18 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
                 if (lane < 8) shared.residual[lane] = residual;
                 const float partner = __shfl_xor_sync(~0u, residual, 1);
                 if (lane < 8 && !(lane & 1))
-                    write_word(a.exchange + AFTER_OUT + own * 4 + (lane >> 1), pack(residual, partner), tag);
+                    write_word(exchange + AFTER_OUT + task.own * 4 + (lane >> 1), pack(residual, partner), tag);
             }
             flip ^= 1;
         }
         MARK(7);
         // Gate and up: rows 0 to 7 of a tile are the gate's, 8 to 15 up's, of the same columns.
         {
+            FRESH();
+            const u32 tag = task.step * 32 + layer + 1;
+            const int gated_count = task.gated_count;
             u32 one, other;
-            read_row(a.exchange + AFTER_OUT, tag, warp, lane, one, other);
+            read_row(exchange + AFTER_OUT, tag, warp, lane, one, other);
             MARK(8);
             u32 x[STEPS][2];
 #pragma unroll
@@ -752,16 +792,18 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
                 value = __fdividef(value, 1.0f + power_of_two(-1.4426950408889634f * value)) * up;
                 const float partner = __shfl_xor_sync(~0u, value, 1);
                 if (adds && !(threadIdx.x & 9))
-                    write_word(a.exchange + GATED + shared.gated[threadIdx.x], pack(value, partner), tag);
+                    write_word(exchange + GATED + shared.gated[threadIdx.x], pack(value, partner), tag);
             }
             flip ^= 1;
         }
         MARK(10);
         // Down, into the residual stream.
-        if (own >= 0) {
+        if (task.own >= 0) {
+            FRESH();
+            const u32 tag = task.step * 32 + layer + 1;
             u32 ones[DEEP_CHUNKS], others[DEEP_CHUNKS];
             {
-                const u64* from = a.exchange + GATED + warp * (8 * DEEP) + 2 * lane;
+                const u64* from = exchange + GATED + warp * (8 * DEEP) + 2 * lane;
                 u32 left = LONGEST_WAIT;
                 bool ready;
                 do {
@@ -801,9 +843,9 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
                 if (lane < 8) shared.residual[lane] = residual;
                 const float partner = __shfl_xor_sync(~0u, residual, 1);
                 if (layer == LAYERS - 1) {
-                    if (lane < 8) write_word(a.exchange + LAST + own * 8 + lane, __float_as_uint(residual), tag);
+                    if (lane < 8) write_word(exchange + LAST + task.own * 8 + lane, __float_as_uint(residual), tag);
                 } else if (lane < 8 && !(lane & 1)) {
-                    write_word(a.exchange + AFTER_DOWN + own * 4 + (lane >> 1), pack(residual, partner), tag);
+                    write_word(exchange + AFTER_DOWN + task.own * 4 + (lane >> 1), pack(residual, partner), tag);
                 }
             }
             flip ^= 1;
@@ -814,12 +856,13 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
     // The head, in float32: lane l < 28 has columns 4 l to 4 l + 3 of the warp's 112.
     {
         [[maybe_unused]] const int layer = LAYERS;
-        const u32 tag = step * 32 + LAYERS;
+        FRESH();
+        const u32 tag = shared.task.step * 32 + LAYERS;
         const bool mine = lane < 4 * STEPS;
         float x[4];
         MARK(0);
         {
-            const u64* from = a.exchange + LAST + warp * (16 * STEPS) + 4 * lane;
+            const u64* from = exchange + LAST + warp * (16 * STEPS) + 4 * lane;
             u32 left = LONGEST_WAIT;
             bool ready;
             do {
@@ -865,7 +908,7 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
             a.logits[id] = sum_of(sums + threadIdx.x * WARPS) * scale + a.head_bias[id];
         }
         // All programs have read the number of the step, or this one could not be here.
-        if (blockIdx.x == 0 && threadIdx.x == 0) *a.epoch = step + 1;
+        if (blockIdx.x == 0 && threadIdx.x == 0) *a.epoch = shared.task.step + 1;
         MARK(3);
     }
 }
