@@ -235,6 +235,9 @@ __device__ __forceinline__ bool all_ready(bool ready, u32& left) {
 #endif
     if (__all_sync(~0u, ready)) return true;
     if (!--left) asm volatile("trap;");
+#ifdef NAP
+    __nanosleep(NAP);
+#endif
     return false;
 }
 
@@ -435,6 +438,15 @@ extern "C" __global__ void __maxnreg__(REGISTERS) one_launch(const __grid_consta
     }
 
     const int own = plan.own, heads_count = plan.heads_count, gated_count = plan.gated_count;
+#ifdef STREAM_ONLY
+    const int chunks = LAYERS * (heads_count + unit_pages + (own >= 0 ? 1 + DEEP_CHUNKS : 0) + 2 * gated_count) +
+                       (plan.ids + HEAD_ROWS - 1) / HEAD_ROWS;
+    for (int i = 0; i < chunks; i++) {
+        ring.filled();
+        ring.release(lane);
+    }
+    return;
+#endif
     if (threadIdx.x == 0) {
         shared.task = Task{own,  heads_count, gated_count, position,  parts,
                            part, key_head,    unit_pages,  *(volatile u32*)a.epoch};
