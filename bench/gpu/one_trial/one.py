@@ -110,10 +110,10 @@ for length in (300,900):
     reset(mem,length); g2=graph(old.launch); reset(mem,length); say(length,'124 launches', f"{us(g2.replay):.1f} us")
     reset(mem,length); g3=graph(old.decide); reset(mem,length); say(length,'sampling alone', f"{us(g3.replay):.1f} us")
     if length==300:
-        for name,k in (*((f'under way {u}, {g} stages, {r} registers',dict(stages=g,registers=r,under_way=u)) for u,g,r in ((2,5,96),(1,12,128),(2,12,128))),*((f'bytes alone {u}, {g}',dict(under_way=u,stages=g,extra=['-DSTREAM_ONLY'])) for u,g in ((1,5),(2,5),(3,5),(5,5),(12,12))),('exchange alone 96',dict(registers=96,extra=['-DNO_RING'])),('neither 96',dict(registers=96,extra=['-DNO_RING','-DNO_POLL']))):
+        for name,k in (*((f'ahead {h>>10} KiB, pace {p}, {u} under way, {g} stages, {r} registers',dict(stages=g,registers=r,under_way=u,extra=[f'-DAHEAD={h}',f'-DPACE={p}'])) for h,p,u,g,r in ((0,500,2,5,64),(65536,500,2,5,64),(196608,500,2,5,64),(131072,400,2,5,64),(131072,700,2,5,64),(131072,500,3,5,64),(131072,500,1,5,64),(131072,500,2,5,96),(196608,400,2,5,96),(131072,500,3,5,96),(131072,500,2,3,64),(131072,500,2,3,96),(65536,500,2,12,128))),('bytes alone',dict(extra=['-DSTREAM_ONLY']))):
             reset(mem,length); v=one(m,mem,st,**k); v.launch(); torch.cuda.synchronize(); g=graph(v.launch); say(name, f"{us(g.replay):.1f} us", 'fault',fault(v), [x for x in v.compiled.log.splitlines() if 'Used' in x or 'spill' in x])
     if length==300:
-        for k in (dict(stages=12,registers=128),):
+        for k in (dict(),):
             reset(mem,length); v=one(m,mem,st,extra=['-DTRACE'],**k)
             for _ in range(5): v.launch()
             torch.cuda.synchronize(); t=v.trace.cpu().double()

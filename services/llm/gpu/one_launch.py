@@ -64,7 +64,7 @@ class OneLaunch:
         self.compiled = compile_kernels(text, torch.cuda.get_device_capability(device), options)
         driver = Driver()
         self._kernel = Module(self.compiled, driver).kernel("one_launch")
-        self.programs = len(streams.plans) // 80
+        self.programs = len(streams.plans) // 88
         self._shape = LaunchShape(
             grid=(self.programs, 1, 1), block=THREADS, shared=shared_bytes(stages, sizes["MOST_TILES"]),
             cooperative=cooperative,

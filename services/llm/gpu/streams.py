@@ -27,8 +27,8 @@ FIRST_STEPS = 4
 """Units of a warp in the first of the two chunks of a tile of gate and up."""
 MOST_HEADS, MOST_GATED = 2, 6
 """Most tiles of a program, of queries, keys and values, and of gate and up."""
-_LAYOUT = struct.Struct("<q3i5ii7i2i")
-"""`Plan` of the kernel: 80 bytes."""
+_LAYOUT = struct.Struct("<2q3i5ii7i2i")
+"""`Plan` of the kernel: 88 bytes."""
 
 
 @dataclass
@@ -158,7 +158,7 @@ def stream(model: PackedModel, programs: int) -> Streams:
     for program, offset, size in zip(plan, offsets, sizes, strict=True):
         rows = model.head[program.first_id : program.first_id + program.ids]
         weights[offset + size - program.ids * a_row : offset + size] = rows.contiguous().view(torch.uint8).flatten()
-    described = b"".join(describe(program, offset) for program, offset in zip(plan, offsets, strict=True))
+    described = b"".join(describe(program, offset, size) for program, offset, size in zip(plan, offsets, sizes, strict=True))
     return Streams(
         weights=weights,
         plans=torch.frombuffer(bytearray(described), dtype=torch.uint8).to(model.device),
@@ -168,11 +168,11 @@ def stream(model: PackedModel, programs: int) -> Streams:
     )
 
 
-def describe(program: Program, offset: int) -> bytes:
+def describe(program: Program, offset: int, size: int) -> bytes:
     """`Plan` of the kernel."""
     heads = [*program.heads, *[0] * (5 - len(program.heads))]
     gated = [*program.gated, *[0] * (7 - len(program.gated))]
     return _LAYOUT.pack(
-        offset, program.own, program.rank, len(program.heads), *heads, len(program.gated), *gated,
+        offset, size, program.own, program.rank, len(program.heads), *heads, len(program.gated), *gated,
         program.first_id, program.ids,
     )  # fmt: skip

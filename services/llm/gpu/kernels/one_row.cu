@@ -40,6 +40,15 @@ constexpr int TILE = STEPS * WARPS * UNIT;
 constexpr int HEAD_ROWS = 4;
 constexpr int MOST_PARTS = 4;
 constexpr int STATE_COLUMNS = 16;
+#ifndef AHEAD
+#define AHEAD 131072
+#endif
+#ifndef PACE
+#define PACE 500
+#endif
+#ifndef PIECE
+#define PIECE 8192
+#endif
 constexpr u32 LONGEST_WAIT = 1u << 24;
 static_assert(HIDDEN == 7 * 128 && QUERY == HIDDEN && STEPS == 7, "width");
 static_assert(MLP == DEEP * 128 && DEEP % 2 == 0 && GROUP <= 8, "shape");
@@ -54,6 +63,7 @@ constexpr int PARTS = LAST + HIDDEN;
 
 struct Plan {
     long long weights;
+    long long bytes;
     int own;
     int rank;
     int heads_count;
@@ -173,18 +183,49 @@ struct Ring {
     }
 };
 
+__device__ __forceinline__ bool done_now(u32 barrier, u32 parity) {
+    u32 result;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(result) : "r"(barrier), "r"(parity) : "memory");
+    return result != 0;
+}
+
 // The writer of the ring. Copies under way fill the queues of the memory, behind which the words
-// of other programs wait, so there are few at a time.
+// of other programs wait, so there are few at a time. What the ring has no room for is brought
+// into the second-level cache, PIECE bytes every PACE cycles, at most AHEAD bytes ahead.
 struct Writer {
     Ring ring;
     Ring seen;
     int ahead;
+    const unsigned char* cached;
+    const unsigned char* end;
+    long long last;
 
-    __device__ __forceinline__ void fill(const unsigned char* from, u32 bytes, u64 policy, int lane) {
+    __device__ __forceinline__ void bring(const unsigned char* from, int lane) {
+        if (AHEAD == 0) return;
+        const long long now = clock64();
+        if (cached < from) cached = from;
+        if (cached >= end || cached - from >= AHEAD || now - last < PACE) return;
+        const u32 bytes = (u32)min((long long)PIECE, (long long)(end - cached));
+        if (lane == 0)
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(cached), "r"(bytes) : "memory");
+        cached += bytes;
+        last = now;
+    }
+    __device__ __forceinline__ void await(u32 barrier, u32 parity, const unsigned char* from, int lane) {
+        u32 left = 1u << 28;
+        while (!done_now(barrier, parity)) {
+            bring(from, lane);
+            if (!--left) asm volatile("trap;");
+        }
+    }
+    // following: where the weights behind this copy begin.
+    __device__ __forceinline__ void fill(const unsigned char* from, u32 bytes, u64 policy, int lane,
+                                         const unsigned char* following) {
 #ifndef NO_RING
-        wait_until_done(ring.empty(ring.stage), ring.parity ^ 1);
+        await(ring.empty(ring.stage), ring.parity ^ 1, following, lane);
         if (++ahead > UNDER_WAY) {
-            seen.filled();
+            await(seen.full(seen.stage), seen.parity, following, lane);
             seen.next();
         }
         if (lane == 0) {
@@ -196,6 +237,7 @@ struct Writer {
                 : "memory");
         }
         __syncwarp();
+        bring(following, lane);
 #endif
         ring.next();
     }
@@ -358,7 +400,7 @@ __device__ __forceinline__ float eight_rows(u32 stage, u32 one, u32 other, int w
 
 __device__ __forceinline__ void copy_everything(const Arguments& a, const Plan& plan, Ring ring, int lane, int slot,
                                                 int active, int part, int parts, int key_head, int unit_pages) {
-    Writer writer{ring, ring, 0};
+    Writer writer{ring, ring, 0, nullptr, a.weights + plan.weights + plan.bytes, 0};
     u64 once, again;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
     asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(again));
@@ -369,29 +411,29 @@ __device__ __forceinline__ void copy_everything(const Arguments& a, const Plan& 
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; layer++) {
 #pragma unroll 1
-        for (int tile = 0; tile < heads_count; tile++, from += TILE) writer.fill(from, TILE, once, lane);
+        for (int tile = 0; tile < heads_count; tile++, from += TILE) writer.fill(from, TILE, once, lane, from + TILE);
 #pragma unroll 1
         for (int index = 0; index < unit_pages; index++) {
             const long long page = __shfl_sync(~0u, mine, index);
             writer.fill(a.cache + layer * a.layer_bytes + (page * KEY_HEADS + key_head) * PAGE_BYTES, PAGE_BYTES, again,
-                        lane);
+                        lane, from);
         }
         if (owner) {
-            writer.fill(from, TILE, once, lane);
+            writer.fill(from, TILE, once, lane, from + TILE);
             from += TILE;
         }
         constexpr int FIRST = FIRST_STEPS * WARPS * 2 * UNIT, SECOND = 2 * TILE - FIRST;
 #pragma unroll 1
         for (int half = 0; half < 2 * gated_count; half++) {
             const int bytes = half & 1 ? SECOND : FIRST;
-            writer.fill(from, bytes, once, lane);
+            writer.fill(from, bytes, once, lane, from + bytes);
             from += bytes;
         }
         if (owner) {
 #pragma unroll 1
             for (int chunk = 0; chunk < DEEP_CHUNKS; chunk++) {
                 const int bytes = min(DEEP_CHUNK, DEEP - chunk * DEEP_CHUNK) * WARPS * UNIT;
-                writer.fill(from, bytes, once, lane);
+                writer.fill(from, bytes, once, lane, from + bytes);
                 from += bytes;
             }
         }
@@ -399,7 +441,7 @@ __device__ __forceinline__ void copy_everything(const Arguments& a, const Plan& 
 #pragma unroll 1
     for (int id = 0; id < plan.ids; id += HEAD_ROWS) {
         const int bytes = min(HEAD_ROWS, plan.ids - id) * HIDDEN * 4;
-        writer.fill(from, bytes, once, lane);
+        writer.fill(from, bytes, once, lane, from + bytes);
         from += bytes;
     }
 }
