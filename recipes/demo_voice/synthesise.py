@@ -224,9 +224,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_voices(parser)
     given = parser.parse_args(arguments)
-    if missing := [voice for voice in given.plain_voices if not (given.styles / f"{voice}.npy").is_file()]:
-        if given.plain_voices is not MAIN_VOICES:
-            parser.error(f"{given.styles} has no style vectors of {', '.join(missing)}")
+    missing = [voice for voice in given.plain_voices if not (given.styles / f"{voice}.npy").is_file()]
+    if missing and given.plain_voices is not MAIN_VOICES:
+        parser.error(f"{given.styles} has no style vectors of {', '.join(missing)}")
     options = Options(
         work=given.work,
         teacher=given.teacher,
