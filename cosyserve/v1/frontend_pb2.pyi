@@ -521,14 +521,21 @@ class ReadSpeechRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     AUDIO_FIELD_NUMBER: builtins.int
+    SHIFTED_COPIES_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """As ConvertVoiceRequest.audio of synthesis.proto."""
+    shifted_copies: builtins.bool
+    """Read shifted copies of the recording too, and take of each digit of a token what most of them
+    have, where the model directory asks for copies. Default false: the recording is read once, as
+    the reference does.
+    """
     def __init__(
         self,
         *,
         audio: builtins.bytes = ...,
+        shifted_copies: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "shifted_copies", b"shifted_copies"]) -> None: ...
 
 global___ReadSpeechRequest = ReadSpeechRequest
 

@@ -134,7 +134,7 @@ class VoiceMethods:
         if self._reader is None:
             raise FailedPrecondition(_NO_RECORDING)
         with self._reader.slot():
-            tokens = await self._reader.speech_tokens(request.audio)
+            tokens = await self._reader.speech_tokens(request.audio, shifted_copies=request.shifted_copies)
         telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(tokens)}))
         return pb.ReadSpeechResponse(speech_tokens=tokens)
 

@@ -222,7 +222,7 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
     fault. Raises what `VoiceStage` and the decoder raise.
     """
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(stages.voices.speech(audio))
+        reading = group.create_task(stages.voices.speech(audio, shifted_copies=is_served_profile(utterance)))
         conditioning = group.create_task(stages.voices.conditioning(utterance.prompting))
     metrics.voice = conditioning.result().voice
     metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds

@@ -15,9 +15,9 @@ TEXT_ROWS = 80
 
 YAML = """\
 # Sizes of the bundled voice. The keys are those of a published CosyVoice2 directory, but for three that
-# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and two of \
+# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and three of \
 our own
-# (text.split, llm.shortest_limit). Tags are data; nothing is constructed.
+# (text.split, llm.shortest_limit, speech_tokenizer.shifted_copies). Tags are data; nothing is constructed.
 sample_rate: 24000
 llm_input_size: 256
 llm_output_size: 256
@@ -31,6 +31,10 @@ num_decoding_left_chunks: -1
 text:
     # The model was trained on sentences one by one: of several in one utterance it leaves words out.
     split: 'sentences'
+
+speech_tokenizer:
+    # Where a recording begins within a frame changes a third of its tokens: conversions read it five times.
+    shifted_copies: 4
 
 llm: !new:cosyvoice.llm.llm.Qwen2LM
     llm_input_size: !ref <llm_input_size>

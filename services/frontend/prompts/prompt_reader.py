@@ -18,6 +18,7 @@ from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.prompts.features.resample import resample
 from services.frontend.prompts.onnx_network import OnnxNetwork, Port
 from services.frontend.prompts.recording_checks import check_recording
+from services.frontend.prompts.shifted_copies import agreed, copies_of, shifted
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import UNNAMED_GENERATION
 
@@ -33,12 +34,13 @@ class PromptReader:
     thread-safe.
 
     device, threads: as in `OnnxNetwork`. Raises ModelError naming the file when one of the two is
-    missing, malformed, or has another signature. Source: compatibility specifications of
-    CosyVoice2, sections 1, 2.5 and 2.6, and CosyVoice3, section 2.4.
+    missing, malformed, or has another signature, and as `copies_of`. Source: compatibility
+    specifications of CosyVoice2, sections 1, 2.5 and 2.6, and CosyVoice3, section 2.4.
     """
 
     def __init__(self, directory: ModelDirectory, *, device: str = "cpu", threads: int = 1) -> None:
         self._generation = generation_of(directory)
+        self._copies = copies_of(directory)
         self._tokenizer = OnnxNetwork(
             directory,
             self._generation.speech_tokenizer,
@@ -85,11 +87,13 @@ class PromptReader:
         except ValueError as error:
             raise InvalidRequest(f"the voice's {error}") from error
 
-    def speech_tokens(self, wave: Tensor, rate: int) -> tuple[int, ...]:
+    def speech_tokens(self, wave: Tensor, rate: int, *, shifted_copies: bool = False) -> tuple[int, ...]:
         """The speech tokens of a recording, 25 per second. Blocks for a fraction of its duration.
-        wave, rate, errors: as `read`.
+        wave, rate, errors: as `read`. shifted_copies: read as many as the directory asks for, too.
         """
-        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _NETWORK_RATE))
+        low = resample(_checked(wave, rate)[None], rate, _NETWORK_RATE)[0]
+        copies = self._copies if shifted_copies else 0
+        return agreed([self._speech_tokens(each[None]) for each in shifted(low, _NETWORK_RATE, copies)])
 
     def _speech_tokens(self, wave: Tensor) -> tuple[int, ...]:
         log_mel = whisper_mel.whisper_log_mel(wave).numpy()

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -130,14 +131,15 @@ class RecordingReader:
         sound = await decode(recording.audio)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self.analyse, voice_id, recording, sound)
 
-    async def speech_tokens(self, audio: bytes) -> tuple[int, ...]:
+    async def speech_tokens(self, audio: bytes, *, shifted_copies: bool = False) -> tuple[int, ...]:
         """The speech tokens of an audio file: 25 per second from its first sample on, including
-        silence. Raises as `voice` does.
+        silence. shifted_copies: as in `PromptReader.speech_tokens`. Raises as `voice` does.
         """
         sound = await decode(audio)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._worker, self._networks.speech_tokens, torch.from_numpy(sound.samples), sound.rate
+        read = partial(
+            self._networks.speech_tokens, torch.from_numpy(sound.samples), sound.rate, shifted_copies=shifted_copies
         )
+        return await asyncio.get_running_loop().run_in_executor(self._worker, read)
 
     def analyse(self, voice_id: str, recording: PromptRecording, sound: Sound) -> Voice:
         """The part of `voice` after decoding; blocks for a fraction of the recording's duration."""

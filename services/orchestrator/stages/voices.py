@@ -107,11 +107,12 @@ class VoiceStage:
         )
         return tuple(response.token_ids)
 
-    async def speech(self, audio: bytes) -> tuple[int, ...]:
-        """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
-        `recording` does.
+    async def speech(self, audio: bytes, *, shifted_copies: bool) -> tuple[int, ...]:
+        """The speech tokens, 25 per second, of the bytes of a sound file. shifted_copies: as in
+        ReadSpeechRequest. Raises Overloaded as `recording` does.
         """
-        response = await self._ask(lambda stub: stub.ReadSpeech, pb.ReadSpeechRequest(audio=audio), self.reading)
+        request = pb.ReadSpeechRequest(audio=audio, shifted_copies=shifted_copies)
+        response = await self._ask(lambda stub: stub.ReadSpeech, request, self.reading)
         if not response.speech_tokens:
             raise InternalFault("the frontend read no speech token out of a recording")
         return tuple(response.speech_tokens)

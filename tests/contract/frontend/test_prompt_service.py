@@ -89,9 +89,9 @@ def analyses(monkeypatch: pytest.MonkeyPatch) -> Analyses:
 
 
 def _counted(method: Any, analyses: Analyses) -> Any:
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **named: Any) -> Any:
         analyses.begin()
-        return method(*arguments)
+        return method(*arguments, **named)
 
     return counted
 

@@ -366,6 +366,27 @@ async def test_a_full_door_refuses_a_conversion(running: Stack) -> None:
     held.cancel()
 
 
+class Copying(PromptedFrontend):
+    """Reads twice as many tokens where it may read copies, too."""
+
+    async def ReadSpeech(
+        self, request: frontend_pb2.ReadSpeechRequest, context: Any
+    ) -> frontend_pb2.ReadSpeechResponse:
+        return frontend_pb2.ReadSpeechResponse(speech_tokens=[1] * (20 if request.shifted_copies else 10))
+
+
+@pytest.mark.parametrize(
+    ("profile", "tokens"), [(profile_pb2.PROFILE_CONTINUOUS, 20), (profile_pb2.PROFILE_UPSTREAM, 10)]
+)
+async def test_copies_of_a_recording_are_read_but_where_the_reference_is_followed(
+    profile: profile_pb2.Profile, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.pipeline.misbehaving.PromptedFrontend", Copying)
+    async with misbehaving() as stub:
+        request = pb.ConvertVoiceRequest(audio=bytes(200), seed=1, profile=profile)
+        assert (await all_of(stub.ConvertVoice(request, timeout=20)))[-1].summary.speech_tokens == tokens
+
+
 class Reading(PromptedFrontend):
     """The shipped fakes speak sixty tokens."""
 

@@ -87,6 +87,15 @@ def test_every_rate_gives_about_the_same_voice(reader: PromptReader, rate: int) 
     assert float((low[0] - low[1]).abs().mean()) < 0.1
 
 
+def test_copies_are_read_when_they_are_asked_for(reader: PromptReader) -> None:
+    wave = sound(2.0)
+    once, several = (reader.speech_tokens(wave, RATE, shifted_copies=asked) for asked in (False, True))
+    assert once == reader.read("me", wave, RATE, [1]).prompt_speech_tokens
+    assert len(several) == len(once)
+    assert several != once
+    assert sum(one != other for one, other in zip(several, once, strict=True)) < len(once) / 2
+
+
 def test_thirty_seconds_are_allowed_and_no_more(reader: PromptReader) -> None:
     longest = sound(30.0, 16_000)
     assert len(reader.read("me", longest, 16_000, []).prompt_speech_tokens) == 750
