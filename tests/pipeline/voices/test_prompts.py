@@ -379,7 +379,7 @@ class Copying(PromptedFrontend):
     ("profile", "tokens"), [(profile_pb2.PROFILE_CONTINUOUS, 20), (profile_pb2.PROFILE_UPSTREAM, 10)]
 )
 async def test_copies_of_a_recording_are_read_but_where_the_reference_is_followed(
-    profile: profile_pb2.Profile, tokens: int, monkeypatch: pytest.MonkeyPatch
+    profile: "profile_pb2.Profile.ValueType", tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.pipeline.misbehaving.PromptedFrontend", Copying)
     async with misbehaving() as stub:
