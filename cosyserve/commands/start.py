@@ -110,9 +110,10 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         return None
     if noted:  # what was measured separately for each service is served together
         ours, _ = choose_configuration(machine)
-        return await asyncio.to_thread(
+        plan = await asyncio.to_thread(
             make_plan, ours, machine, model, forced=False, decoder_model=decoder, noted=noted
         )
+        return _for_pair(plan) if decoder is not None else plan
     by_name = {plan.name: plan for plan in plans}
     # A plain start would use our own engine, too: no note is written for a hosted one that is
     # hardly faster.

@@ -269,5 +269,7 @@ def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_serves_unless_asked_otherwise_is_named() -> None:
     paged, readable = load().identity, load(gpu_engine="readable").identity
     assert paged.model_hash == readable.model_hash
-    assert paged.precision == "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams"
+    assert paged.precision == (
+        "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams, first hop of 20 tokens"
+    )
     assert paged.device.startswith(f"{readable.device}, triton ")

@@ -79,7 +79,7 @@ class EngineSettings:
     first_hop_tokens: int | None = None
     """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (3 to
     25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged. None: 20 (CosyVoice3: 12)
-    with the paged engine, otherwise 0.
+    with the paged engine, 0 for a decoder whose prompt is one block, and otherwise.
     """
     engines: Path | None = None
     """Directory of the engine cache. None: the default of `cosyserve.engines.engine_cache`."""

@@ -23,7 +23,8 @@ streams still make progress.
 """
 BOUNDED_AT_ONCE = 4
 """The same behind the prompt of a stream with a bounded past, all of whose new pages exist at the
-same time.
+same time: more than the stream keeps, and than it was admitted with. So only while at least half of
+the pages are free.
 """
 
 
@@ -101,7 +102,10 @@ class PagedState:
             return min((self.position // CHUNK_TOKENS + BLOCKS_AT_ONCE) * CHUNK_TOKENS, end)
         if self.position < len(self.prompt):
             return min(len(self.prompt), end)
-        return min(self.units.end(len(self.pages) + BOUNDED_AT_ONCE), end)
+        # By its position, since a stream that is recomputed has no pages.
+        computed = self.units.count(self.position)
+        at_once = BOUNDED_AT_ONCE if 2 * self.pool.free >= self.pool.count else 1
+        return min(self.units.end(computed + at_once), end)
 
     def early(self, tokens: int) -> int:
         """The last border inside the prompt whose look-ahead is known, given `tokens` generated

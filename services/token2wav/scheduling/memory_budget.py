@@ -116,6 +116,10 @@ def _claim(slot: StreamSlot) -> int:
     on without state, at many times the cost of each of their steps.
     """
     if slot.state is not None and slot.state.recomputing:
+        if isinstance(slot.decoder, BoundsItsState):
+            prompt = slot.sentence.voice
+            behind = max(slot.state.position - len(prompt.tokens), 0)
+            return slot.decoder.start_bytes(prompt) + slot.decoder.growth_bytes(behind)
         return slot.state.position * slot.decoder.token_bytes
     return max(slot.bytes, slot.reserved)
 

@@ -2,6 +2,7 @@
 records what each page holds: every sample identifies all that its block may see.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cosyserve.errors import Overloaded
 from services.token2wav.decoders.interface import BoundsItsState, Decoded, StepInput, takes_prompt_whole
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.stream_state import PagedState
 from services.token2wav.gpu.stream_units import StreamUnits
+from services.token2wav.inputs.chunking import Schedule
+from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.scheduling.memory_budget import Budget, Limits
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.unit.token2wav.gpu.test_paged_decoder import RememberingFlow, RememberingVocoder, Setup, some
+from tests.unit.token2wav.speaking import batching, speak, tokens, voice
 
 FRONTS = 3
 """Pages in front of the estimator for which a page has room."""
@@ -155,13 +162,49 @@ def test_a_prompt_is_in_one_pass_even_where_it_is_longer_than_a_batch() -> None:
     assert setup.flow.passes[:3] == [2, 5, 3]
 
 
-def test_without_room_a_sentence_is_made_again_and_sounds_the_same() -> None:
+@pytest.mark.parametrize("far", [False, True], ids=["block by block", "as far as it goes"])
+def test_without_room_a_sentence_is_made_again_and_sounds_the_same(far: bool) -> None:
     setup = BoundedSetup(pages=9, prompt_pages=0)
     states = [setup.start(30, seed=at) for at in range(3)]
-    setup.say(states, [some(120, 10 + at) for at in range(3)])
+    setup.say(states, [some(120, 10 + at) for at in range(3)], far=far)
     assert any(state.recomputing and not state.held for state in states)
     del states
     assert setup.all_back
+
+
+@pytest.mark.parametrize("prompt", [0, 30, 87])
+async def test_a_sentence_that_never_has_room_is_spoken_to_its_end(prompt: int) -> None:
+    setup, said = BoundedSetup(pages=3, prompt_pages=0), Sentence(voice(prompt), seed=1)
+    async with batching(dict.fromkeys(Profile, setup.decoder)) as batcher, asyncio.timeout(20):
+        assert len(await speak(batcher, said, tokens(60))) == 2 * 60 * 960
+    assert setup.decoder.recomputed >= 3
+
+
+def test_while_a_long_sentence_is_made_again_it_claims_no_more_than_it_would_hold() -> None:
+    setup = BoundedSetup(pages=3, prompt_pages=0)
+    sentence = Sentence(voice(30))
+    slot = StreamSlot(sentence, setup.decoder, Schedule(0, 0, (25,)), lambda arrival: None, reserved=0, bytes=0)
+    slot.state = state = setup.start(30)
+    said = some(240, 5)
+    for until in (30, 55, 255):
+        setup.decoder.step([StepInput(state, said, until, False)])
+    assert (state.recomputing, state.position) == (True, 255)
+    # Two units of prompt, three behind it, and nine in front of those, three to a page.
+    expected = (2 + 1 + 3 + 3) * setup.flow.page_bytes
+    budget = Budget(Limits(max_streams=9, state_bytes=expected, reserve_tokens=0))
+    with pytest.raises(Overloaded, match=f"claim {expected} of {expected}"):
+        budget.check_room([slot], 1)
+    budget.check_room([slot], 0)
+
+
+def test_several_blocks_at_once_are_made_while_half_of_the_pages_are_free() -> None:
+    setup, said = BoundedSetup(pages=12, prompt_pages=0), some(150, 4)
+    first = setup.start(25)
+    setup.decoder.step([StepInput(first, said, 25, False)])
+    assert first.reach(175) == 25 + 4 * 25
+    others = [setup.start(25, seed=1 + at) for at in range(3)]
+    setup.decoder.step([StepInput(other, said, 25, False) for other in others])
+    assert first.reach(175) == 50
 
 
 @pytest.mark.parametrize("prompt", [0, 1, 24, 25, 26, 87])
