@@ -22,6 +22,7 @@ from services.token2wav.flow.network import FlowNetwork
 from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
 from services.token2wav.gpu.paged_flow.networks import DIT, UNET, PagedNetwork
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS, Network
@@ -40,12 +41,13 @@ DEVICE = torch.device("cuda")
 
 @dataclass
 class Run:
-    """Options of this process. generation: whose model; compile_only: fill the compiler's cache,
-    time nothing; shard: of what; results: the figures of the part, in their file as soon as they
-    are there.
+    """Options of this process. generation: whose model; kept: type of keys and values in pages;
+    compile_only: fill the compiler's cache, time nothing; shard: of what; results: the figures of
+    the part, in their file as soon as they are there.
     """
 
     generation: str = COSYVOICE2.name
+    kept: str = "int8"
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     results: ResultsFile = field(default_factory=ResultsFile)
@@ -75,12 +77,14 @@ class PublishedFlow:
 
     def paged_flow(self, tensors: Mapping[str, Tensor], **options: Any) -> PagedFlow[Any]:
         """options: of `PagedFlow`."""
-        return PagedFlow(self.paged, self.config, tensors, **options)
+        kept = "operands" if options.get("dtype") == torch.float32 else RUN.kept
+        return PagedFlow(self.paged, self.config, tensors, kept=KEPT_NUMBERS[kept], **options)
 
     @property
-    def page_elements(self) -> int:
-        """Size of a page."""
-        return self.paged.layout(self.config, True).elements
+    def page_bytes(self) -> int:
+        """Size of a page, of operands in bfloat16."""
+        operands = torch.bfloat16
+        return self.paged.layout(self.config, True, KEPT_NUMBERS[RUN.kept].ratio(operands)).elements * operands.itemsize
 
 
 FLOWS = {
@@ -169,6 +173,7 @@ def spread(batch: int, prefix: int) -> list[Unit]:
 
 def filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow[Any]:
     paged = published().paged_flow(weights, pages=pages, buckets=buckets, **options)
-    for part in torch.split(paged.pool, 1 << 28):
-        part.normal_(0, 0.5)
+    # Bytes below 64 are small numbers in every type.
+    for part in torch.split(paged.pool.view(torch.uint8), 1 << 29):
+        part.random_(0, 64)
     return paged

@@ -18,6 +18,7 @@ from services.token2wav.gpu.paged_flow.dit.look_ahead import PagedLookAhead
 from services.token2wav.gpu.paged_flow.dit.page_layout import DitLayout
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
 
@@ -61,13 +62,14 @@ class Velocity(Protocol):
 class PagedNetwork(Generic[Config]):
     """What of the paged flow a network brings.
 
-    layout: (config, stored) -> layout of a page, see `page_layout.Layout`. front and estimator:
-    (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) -> themselves,
-    the estimator with barrier_units and by_head as in `TransformerBuffers`. barrier_channels:
-    channels of a feed-forward that may use a grid barrier, 0 for none.
+    layout: (config, stored, ratio) -> layout of a page, see `page_layout.Layout`. front and
+    estimator: (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) ->
+    themselves, the estimator with barrier_units and by_head as in `TransformerBuffers` and `kept`,
+    the type of keys and values in pages. barrier_channels: channels of a feed-forward that may use
+    a grid barrier, 0 for none.
     """
 
-    layout: Callable[[Config, bool], PageLayout]
+    layout: Callable[..., PageLayout]
     front: Callable[..., Front]
     estimator: Callable[..., Velocity]
     barrier_channels: Callable[[Config], int]
@@ -77,7 +79,7 @@ UNET: PagedNetwork[UnetConfig] = PagedNetwork(Layout, PagedEncoder, PagedEstimat
 DIT: PagedNetwork[DitConfig] = PagedNetwork(
     DitLayout,
     PagedLookAhead,
-    lambda *arguments, barrier_units, by_head: PagedDit(*arguments),
+    lambda *arguments, barrier_units, by_head, kept=AS_OPERANDS: PagedDit(*arguments, kept=kept),
     lambda config: 0,
 )
 NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}

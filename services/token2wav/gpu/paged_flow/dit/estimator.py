@@ -35,6 +35,7 @@ from services.token2wav.gpu.paged_flow.dit.weights import (
     time_embeddings,
     turns,
 )
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product
 
@@ -48,12 +49,13 @@ class PagedDit:
     pool's pages.
 
     splits: parts of the keys of one query that are processed in parallel, in `long` passes of at
-    most split_units units. Raises Unsuitable for heads that the attention's kernel cannot take.
+    most split_units units. kept: the type of keys and values in pages. Raises Unsuitable for heads
+    that the attention's kernel cannot take.
     """
 
     def __init__(
         self, config: DitConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4,
+        splits: int = 4, split_units: int = 4, kept: KeptNumbers = AS_OPERANDS,
     ) -> None:  # fmt: skip
         if config.head_width != power(config.head_width):
             raise Unsuitable(f"the paged engine computes heads whose width is a power of two, not {config.head_width}")
@@ -69,6 +71,7 @@ class PagedDit:
         self._turns = turns(weights, MAX_FLOW_FRAMES)
         self._dt = [dt for _, dt in euler_schedule()]
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
+        self._kept = kept
         self.described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
         """Whether tiles can be loaded by TMA descriptors, from Hopper on."""
         rows, width = most * ROWS * CHUNK_FRAMES, config.width
@@ -119,6 +122,7 @@ class _Pass:
         self._o, self._step, self._table, self._pool, self._layout = owner, step, table, pool, layout
         self._units, self._rows, self._splits = units, units * ROWS * CHUNK_FRAMES, splits
         self._launch, self._width = owner._launch, owner._config.width
+        self._kept_pool, self._ratio = owner._kept.view(pool), owner._kept.ratio(pool.dtype)
         self._part = 0
         """Columns of each part of the stream's moments: those of the kernel that wrote it last."""
 
@@ -156,21 +160,24 @@ class _Pass:
         o, width, heads, offset = self._o, self._width, self._o._config.heads, self._layout.attention(self._step, block)
         tile = self._tile("dit qkv")
         columns = divisor(width, tile.columns)
+        if self._ratio > 1:
+            columns = max(columns, o._config.head_width)  # a scale is of a whole head
         self._launch(
             modulated_queries_keys_values, (3 * width // columns, ceil(self._rows, tile.rows)),
             _left(o._copy, tile), o._moments, weights.qkv.gained[self._step], _right(weights.qkv.weight, tile, columns),
-            weights.qkv.bias[self._step], o._turns, self._table["position"], o._queries, self._pool,
+            weights.qkv.bias[self._step], o._turns, self._table["position"], o._queries, self._pool, self._kept_pool,
             self._table["own"], self._rows, self._layout.elements, offset, N=width, WIDTH=o._config.head_width,
-            PLACES=MAX_FLOW_FRAMES, **self._normed(), FRAMES=CHUNK_FRAMES, ROWS=ROWS, DESCRIBED=tile.described,
-            BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            RATIO=self._ratio, LARGEST=o._kept.largest, PLACES=MAX_FLOW_FRAMES, **self._normed(), FRAMES=CHUNK_FRAMES,
+            ROWS=ROWS, DESCRIBED=tile.described, BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps,
+            stages=tile.stages,
         )  # fmt: skip
         tile = self._tile("dit attention")
         self._launch(
-            paged_attention, (self._units * ROWS, heads, self._splits), o._queries, self._pool, self._table["pages"],
-            self._table["counts"], self._table["frames"], o._parts if self._splits > 1 else o._attended, o._norms,
-            self._rows, self._layout.elements, offset, TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES),
-            ROWS=ROWS, HEADS=heads, WIDTH=o._config.head_width, SPLITS=self._splits, LEAST=2, warps=tile.warps,
-            stages=tile.stages,
+            paged_attention, (self._units * ROWS, heads, self._splits), o._queries, self._pool, self._kept_pool,
+            self._table["pages"], self._table["counts"], self._table["frames"],
+            o._parts if self._splits > 1 else o._attended, o._norms, self._rows, self._layout.elements, offset,
+            TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), RATIO=self._ratio, ROWS=ROWS, HEADS=heads,
+            WIDTH=o._config.head_width, SPLITS=self._splits, LEAST=2, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:
             self._launch(
