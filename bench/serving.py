@@ -15,11 +15,13 @@ import contextlib
 import itertools
 import statistics
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.load.command_line import add_stack_options, command, user_errors
+from bench.load.sentence_length import sentences_of
 from bench.load.stack import TEXTS, endpoint, gpu_megabytes, room_for
 from bench.parts.provenance import machine
 from bench.reports.plots import plot
@@ -91,6 +93,9 @@ async def run(options: argparse.Namespace) -> list[Level]:
     if not wanted:
         return levels
     async with contextlib.AsyncExitStack() as exits:
+        if options.sentence_seconds:
+            directory = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="cosyserve-bench-")))
+            options.model = sentences_of(options.model, options.sentence_seconds, directory)
         address = await exits.enter_async_context(endpoint(options, room_for(max(options.streams) * 2 + 8)))
         clients = [await exits.enter_async_context(AsyncClient(address)) for _ in range(options.connections)]
         askers, over = LoadCallers(tuple(clients), options.voice), set[str]()
@@ -126,6 +131,13 @@ def main(arguments: list[str] | None = None) -> int:
     add_stack_options(parser)
     parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
     parser.add_argument("--voice", default="", help="(default: the server's)")
+    parser.add_argument(
+        "--sentence-seconds",
+        type=float,
+        metavar="SECONDS",
+        help="each sentence is made as long as its text times what gives so many seconds on average, whatever the "
+        "model would say (default: as the model ends them)",
+    )
     parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
     parser.add_argument(
         "--arrivals",
