@@ -22,6 +22,7 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.engine_identity import kv_precision
 from services.token2wav.decoders.interface import StepInput
 from services.token2wav.flow.loading import network_files
 from services.token2wav.inputs.request import Profile, Sentence, Voice
@@ -148,11 +149,13 @@ def readable(model: Path) -> list[Spoken]:
 
 def one_page(model: Path, precision: str) -> int:
     """Bytes of a page of the model's flow."""
+    from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
     from services.token2wav.gpu.paged_flow.networks import paged_network
 
-    directory = ModelDirectory(model)
-    elements = paged_network(directory).layout(network_files(directory).config(directory), True).elements
-    return elements * getattr(torch, precision).itemsize
+    directory, operands = ModelDirectory(model), getattr(torch, precision)
+    ratio = KEPT_NUMBERS[kv_precision("auto", precision)].ratio(operands)
+    elements = paged_network(directory).layout(network_files(directory).config(directory), True, ratio).elements
+    return int(elements * operands.itemsize)
 
 
 @dataclass(frozen=True)
@@ -163,19 +166,23 @@ class Served:
     model: Path
     precision: str
     vocoder: str
+    kept: str
 
     def speak(self, cases: Sequence[int], key: str = "") -> list[Spoken]:
         return speak(self.backend, cases, key, self.model)
 
 
-SERVED = [(model, *pair) for model in (TINY, TINY3) for pair in SAMPLES]
+SERVED = [(model, *pair, "auto") for model in (TINY, TINY3) for pair in SAMPLES]
+SERVED += [(model, "bfloat16", "readable", kept) for model in (TINY, TINY3) for kept in ("operands", "float8")]
 
 
 @pytest.fixture(scope="module", params=SERVED, ids=lambda one: " ".join((one[0].name, *one[1:])))
 def paged(request: pytest.FixtureRequest) -> Served:
-    model, precision, vocoder = request.param
-    backend = load(model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder)
-    return Served(backend, model, precision, vocoder)
+    model, precision, vocoder, kept = request.param
+    backend = load(
+        model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, gpu_kv_precision=kept
+    )  # fmt: skip
+    return Served(backend, model, precision, vocoder, kept)
 
 
 def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(paged: Served) -> None:
@@ -188,7 +195,8 @@ def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(pag
         *((each, wanted[0]) for each in kept),
     ]
     errors = [error(found.mel, right.mel) for found, right in pairs]
-    print(f"{paged.model.name}, {paged.precision}, {paged.vocoder}: mel", *(f"{each:.1e}" for each in errors))
+    served = f"{paged.model.name}, {paged.precision}, keys and values {paged.kept}, {paged.vocoder}"
+    print(f"{served}: mel", *(f"{each:.1e}" for each in errors))
     assert max(errors) < (FLOAT32_MEL if paged.precision == "float32" else BFLOAT16_MEL)
 
 
@@ -261,5 +269,7 @@ def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_serves_unless_asked_otherwise_is_named() -> None:
     paged, readable = load().identity, load(gpu_engine="readable").identity
     assert paged.model_hash == readable.model_hash
-    assert paged.precision == "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams"
+    assert paged.precision == (
+        "bfloat16, paged with keys and values in int8, windowed vocoder of float16, batches of up to 32 streams"
+    )
     assert paged.device.startswith(f"{readable.device}, triton ")

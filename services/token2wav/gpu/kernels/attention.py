@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from services.token2wav.gpu.kernels.dependent_launch import announce, wait
-from services.token2wav.gpu.kernels.kept_numbers import kept_scales
+from services.token2wav.gpu.kernels.kept_numbers import as_operands, kept_scales
 from services.token2wav.gpu.kernels.linear import product
 
 
@@ -17,7 +17,7 @@ def attended(asked, keys, values, key_scales, value_scales, known, total, weight
     without rounding; the scales [P] are multiplied with scores and with weights.
     """
     scores = (
-        product(asked, tl.trans(keys.to(asked.dtype)), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32))
+        product(asked, tl.trans(as_operands(keys, asked.dtype)), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32))
         * 1.4426950408889634
     )
     if RATIO > 1:
@@ -29,7 +29,7 @@ def attended(asked, keys, values, key_scales, value_scales, known, total, weight
     weight = weight * fade + tl.sum(shares, axis=1)
     if RATIO > 1:
         shares = shares * value_scales[None, :]
-    return product(shares.to(asked.dtype), values.to(asked.dtype), total * fade[:, None]), weight, higher
+    return product(shares.to(asked.dtype), as_operands(values, asked.dtype), total * fade[:, None]), weight, higher
 
 
 @triton.jit
