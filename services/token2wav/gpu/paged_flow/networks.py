@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from cosyserve.engines.kernel_cache import Unsuitable
@@ -12,13 +13,14 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.network import NetworkConfig
 from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.device.suitability import READABLE_INSTEAD
 from services.token2wav.gpu.paged_flow.dit.estimator import PagedDit
 from services.token2wav.gpu.paged_flow.dit.look_ahead import PagedLookAhead
 from services.token2wav.gpu.paged_flow.dit.page_layout import DitLayout
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
-from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
 
@@ -75,11 +77,19 @@ class PagedNetwork(Generic[Config]):
     barrier_channels: Callable[[Config], int]
 
 
+def _transformer(
+    config: DitConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher, *,
+    barrier_units: int, by_head: int, kept: KeptNumbers = AS_OPERANDS,
+) -> PagedDit:  # fmt: skip
+    """It has no form for small batches."""
+    return PagedDit(config, tensors, most, dtype, launch, kept=kept)
+
+
 UNET: PagedNetwork[UnetConfig] = PagedNetwork(Layout, PagedEncoder, PagedEstimator, lambda config: config.channels)
 DIT: PagedNetwork[DitConfig] = PagedNetwork(
     DitLayout,
     PagedLookAhead,
-    lambda *arguments, barrier_units, by_head, kept=AS_OPERANDS: PagedDit(*arguments, kept=kept),
+    _transformer,
     lambda config: 0,
 )
 NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}
