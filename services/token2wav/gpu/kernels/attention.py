@@ -16,10 +16,9 @@ def attended(asked, keys, values, key_scales, value_scales, known, total, weight
     With RATIO above 1 keys and values are numbers of `kept_numbers`, each of which is an operand
     without rounding; the scales [P] are multiplied with scores and with weights.
     """
-    scores = (
-        product(asked, tl.trans(as_operands(keys, asked.dtype)), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32))
-        * 1.4426950408889634
-    )
+    # Both before the first product, so that what they wait for overlaps.
+    keys, values = as_operands(keys, asked.dtype), as_operands(values, asked.dtype)
+    scores = product(asked, tl.trans(keys), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32)) * 1.4426950408889634
     if RATIO > 1:
         scores = scores * key_scales[None, :]
     scores = tl.where(known[None, :], scores, -float("inf"))
@@ -29,7 +28,7 @@ def attended(asked, keys, values, key_scales, value_scales, known, total, weight
     weight = weight * fade + tl.sum(shares, axis=1)
     if RATIO > 1:
         shares = shares * value_scales[None, :]
-    return product(shares.to(asked.dtype), as_operands(values, asked.dtype), total * fade[:, None]), weight, higher
+    return product(shares.to(asked.dtype), values, total * fade[:, None]), weight, higher
 
 
 @triton.jit
