@@ -1,5 +1,5 @@
-"""A model directory whose sentences have a length that is asked for: for loads of the services, to
-whose sound nobody listens.
+"""A model directory whose sentences have a length that is asked for: for loads of the services of
+which only the times count.
 """
 
 import re

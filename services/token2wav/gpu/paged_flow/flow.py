@@ -16,9 +16,9 @@ from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
-from services.token2wav.gpu.paged_flow.estimator import barrier_programs
 from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.networks import Config, PagedNetwork
+from services.token2wav.gpu.paged_flow.transformer_buffers import barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
