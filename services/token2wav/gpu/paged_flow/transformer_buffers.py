@@ -1,4 +1,4 @@
-"""Buffers of the estimator's transformers, and how many programs of theirs may wait for each other."""
+"""Buffers of the estimator's transformers, and how many programs of theirs wait for each other."""
 
 import torch
 from torch import Tensor
