@@ -3,8 +3,8 @@ versions of libraries are supported, and recommended settings.
 
 The settings are variables of the services; they are calculated, not measured. Sizes are those of
 CosyVoice2-0.5B (docs/gpu.md): fused LLM 1.0 GB of weights, in float32 2.6 GB; token2wav 0.6 GB; a
-CUDA context and its graphs half a GB a process; a second of sound in the state of token2wav 60 MB
-with keys and values in eight bits, 231 MB in float32.
+CUDA context and its graphs half a GB a process; a second of sound in the state of token2wav 116 MB
+in bfloat16, 231 MB in float32.
 """
 
 import os
@@ -263,7 +263,7 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendat
         "COSYSERVE_TOKEN2WAV_STATE_BYTES": str((pages - prompts) * _MIB),
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(tier.streams),
     }
-    seconds = (pages - prompts) * _MIB / (60.5e6 if half else 231e6)
+    seconds = (pages - prompts) * _MIB / (116e6 if half else 231e6)
     why.append(
         f"state for {seconds:.0f} s of sound at the published sizes, prompts included, plus {prompts} MiB of prompts "
         "that are kept"

@@ -43,7 +43,7 @@ def llm(model: str, precision: str, sequences: int) -> None:
     asyncio.run(TorchBackend.load(wanted).close())
 
 
-def token2wav(model: str, precision: str, vocoder: str, kept: str = "auto") -> None:
+def token2wav(model: str, precision: str, vocoder: str, kept: str = "operands") -> None:
     """The paged flow, and the windowed vocoder with it."""
     from services.token2wav.decoders.backend import EngineSettings
     from services.token2wav.loading import load_backend
@@ -69,9 +69,9 @@ LOADS: Mapping[str, Callable[[], None]] = {
     "token2wav tiny3 float32 windowed": lambda: token2wav("tiny3", "float32", "windowed"),
     "token2wav tiny3 bfloat16 readable": lambda: token2wav("tiny3", "bfloat16", "readable"),
     "token2wav tiny3 float32 readable": lambda: token2wav("tiny3", "float32", "readable"),
-    "token2wav tiny bfloat16 readable operands": lambda: token2wav("tiny", "bfloat16", "readable", "operands"),
+    "token2wav tiny bfloat16 readable int8": lambda: token2wav("tiny", "bfloat16", "readable", "int8"),
     "token2wav tiny bfloat16 readable float8": lambda: token2wav("tiny", "bfloat16", "readable", "float8"),
-    "token2wav tiny3 bfloat16 readable operands": lambda: token2wav("tiny3", "bfloat16", "readable", "operands"),
+    "token2wav tiny3 bfloat16 readable int8": lambda: token2wav("tiny3", "bfloat16", "readable", "int8"),
     "token2wav tiny3 bfloat16 readable float8": lambda: token2wav("tiny3", "bfloat16", "readable", "float8"),
     "llm demo bfloat16": lambda: llm("demo", "bfloat16", 64),
     "llm tiny bfloat16": lambda: llm("tiny", "bfloat16", 16),

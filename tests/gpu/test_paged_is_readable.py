@@ -22,7 +22,6 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.decoders.engine_identity import kv_precision
 from services.token2wav.decoders.interface import StepInput
 from services.token2wav.flow.loading import network_files
 from services.token2wav.inputs.request import Profile, Sentence, Voice
@@ -147,13 +146,13 @@ def readable(model: Path) -> list[Spoken]:
     return speak(load(model=model, gpu_engine="readable"), range(len(CASES)), model=model)
 
 
-def one_page(model: Path, precision: str) -> int:
+def one_page(model: Path, precision: str, kept: str = "operands") -> int:
     """Bytes of a page of the model's flow."""
     from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
     from services.token2wav.gpu.paged_flow.networks import paged_network
 
     directory, operands = ModelDirectory(model), getattr(torch, precision)
-    ratio = KEPT_NUMBERS[kv_precision("auto", precision)].ratio(operands)
+    ratio = KEPT_NUMBERS[kept].ratio(operands)
     elements = paged_network(directory).layout(network_files(directory).config(directory), True, ratio).elements
     return int(elements * operands.itemsize)
 
@@ -172,8 +171,8 @@ class Served:
         return speak(self.backend, cases, key, self.model)
 
 
-SERVED = [(model, *pair, "auto") for model in (TINY, TINY3) for pair in SAMPLES]
-SERVED += [(model, "bfloat16", "readable", kept) for model in (TINY, TINY3) for kept in ("operands", "float8")]
+SERVED = [(model, *pair, "operands") for model in (TINY, TINY3) for pair in SAMPLES]
+SERVED += [(model, "bfloat16", "readable", kept) for model in (TINY, TINY3) for kept in ("int8", "float8")]
 
 
 @pytest.fixture(scope="module", params=SERVED, ids=lambda one: " ".join((one[0].name, *one[1:])))
@@ -210,11 +209,13 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: Served) -> Non
 
 
 @pytest.mark.parametrize("model", [TINY, TINY3], ids=["tiny", "tiny3"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str) -> None:
-    one = one_page(model, precision)
+@pytest.mark.parametrize(
+    ("precision", "kept"), [("float32", "operands"), ("bfloat16", "operands"), ("bfloat16", "int8")]
+)
+def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str, kept: str) -> None:
+    one = one_page(model, precision, kept)
     backend = load(
-        model=model, gpu_precision=precision, gpu_vocoder="windowed", gpu_engine="paged", state_bytes=4 * one,
+        model=model, gpu_precision=precision, gpu_kv_precision=kept, gpu_vocoder="windowed", gpu_engine="paged", state_bytes=4 * one,
         prompt_cache_bytes=one,
     )  # fmt: skip
     found = speak(backend, range(len(CASES)), model=model)
@@ -269,7 +270,5 @@ def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_serves_unless_asked_otherwise_is_named() -> None:
     paged, readable = load().identity, load(gpu_engine="readable").identity
     assert paged.model_hash == readable.model_hash
-    assert paged.precision == (
-        "bfloat16, paged with keys and values in int8, windowed vocoder of float16, batches of up to 32 streams"
-    )
+    assert paged.precision == "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams"
     assert paged.device.startswith(f"{readable.device}, triton ")

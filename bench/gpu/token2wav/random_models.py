@@ -16,6 +16,7 @@ from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import GENERATIONS
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.network import FlowNetwork
@@ -47,7 +48,7 @@ class Run:
     """
 
     generation: str = COSYVOICE2.name
-    kept: str = "int8"
+    kept: str = EngineSettings.gpu_kv_precision
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     results: ResultsFile = field(default_factory=ResultsFile)

@@ -72,10 +72,9 @@ class EngineSettings:
     """
     gpu_precision: str = "bfloat16"
     """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""
-    gpu_kv_precision: str = "auto"
-    """Number type of the keys and values in the paged engine's state: `int8` or `float8` (e4m3),
-    with a scale for each frame and head; `operands`, that of gpu_precision; or `auto`: int8 with
-    bfloat16, operands with float32.
+    gpu_kv_precision: str = "operands"
+    """Number type of the keys and values in the paged engine's state: `operands`, that of
+    gpu_precision, or `int8` or `float8` (e4m3), with a scale for each frame and head.
     """
     gpu_vocoder: str = "windowed"
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""

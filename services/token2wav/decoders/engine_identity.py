@@ -17,15 +17,6 @@ WINDOWED_OPERANDS = {"bfloat16": "float16", "float32": "ieee"}
 """
 
 
-def kv_precision(wanted: str, precision: str) -> str:
-    """Type of the flow's keys and values in pages, by gpu_kv_precision and gpu_precision: `int8`,
-    `float8` or `operands`.
-    """
-    if wanted != "auto":
-        return wanted
-    return "int8" if precision == "bfloat16" else "operands"
-
-
 def device_of(name: str) -> torch.device:
     """The torch device called `name`. Raises SettingsError for a device that does not exist."""
     if name.partition(":")[0] not in ("cpu", "cuda"):
@@ -59,8 +50,8 @@ def precision_text(batch_invariant: bool, widest_step: int) -> str:
 
 
 def paged_precision_text(precision: str, vocoder: str, widest_step: int, kept: str) -> str:
-    """The same for the paged engine, where rounding always depends on the batch shape. kept: a
-    result of `kv_precision`.
+    """The same for the paged engine, where rounding always depends on the batch shape. kept: type
+    of the flow's keys and values in pages, as in `EngineSettings.gpu_kv_precision`.
     """
     operands = f" of {WINDOWED_OPERANDS[precision]}" if vocoder == "windowed" else ""
     numbers = "" if kept == "operands" else f" with keys and values in {kept}"

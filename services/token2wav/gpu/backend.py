@@ -17,7 +17,6 @@ from services.token2wav.decoders.engine_identity import (
     WEIGHTS,
     WINDOWED_OPERANDS,
     device_text,
-    kv_precision,
     paged_precision_text,
 )
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
@@ -56,8 +55,7 @@ def load_paged(
     paged_parts, files = paged_network(directory), network_files(directory)
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = files.config(directory), settings.state_bytes + settings.prompt_cache_bytes
-    kept_name = kv_precision(settings.gpu_kv_precision, settings.gpu_precision)
-    kept = KEPT_NUMBERS[kept_name]
+    kept = KEPT_NUMBERS[settings.gpu_kv_precision]
     page = paged_parts.layout(config, True, kept.ratio(dtype)).elements * dtype.itemsize
     pages = 1 + pages_within(budget, page, device)
     began = time.perf_counter()
@@ -89,7 +87,7 @@ def load_paged(
         Identity(
             directory.content_hash((*WEIGHTS, directory.yaml_name)),
             "torch",
-            paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest, kept_name),
+            paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest, settings.gpu_kv_precision),
             f"{device_text(device, settings.threads)}, triton {triton.__version__}",
         ),
         {

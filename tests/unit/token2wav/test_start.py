@@ -15,7 +15,7 @@ import torch
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.decoders.engine_identity import device_text, kv_precision, paged_precision_text, precision_text
+from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
 from tests.stacks.up_process import ROOT, TINY3, run_service
 from tests.unit.token2wav.speaking import TINY, torch_backend
@@ -103,7 +103,7 @@ def test_the_fake_needs_no_tensor_library() -> None:
     [
         ("gpu_engine", "auto, paged, readable"),
         ("gpu_precision", "bfloat16, float32"),
-        ("gpu_kv_precision", "auto, int8, float8, operands"),
+        ("gpu_kv_precision", "operands, int8, float8"),
         ("gpu_vocoder", "readable, windowed"),
     ],
 )
@@ -134,11 +134,6 @@ def test_the_paged_engine_names_all_that_rounds() -> None:
         "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams",
         "bfloat16, paged with keys and values in int8, windowed vocoder of float16, batches of up to 32 streams",
     }
-
-
-def test_keys_and_values_are_as_exact_as_the_operands_unless_asked_otherwise() -> None:
-    made = [kv_precision(wanted, precision) for wanted in ("auto", "float8") for precision in ("bfloat16", "float32")]
-    assert made == ["int8", "operands", "float8", "float8"]
 
 
 def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:

@@ -31,7 +31,7 @@ KEPT_NUMBERS: Mapping[str, KeptNumbers] = {
     "int8": KeptNumbers(torch.int8, 127.0),
     "float8": KeptNumbers(torch.float8_e4m3fn, 448.0),
 }
-"""By `engine_identity.kv_precision`."""
+"""By the setting gpu_kv_precision."""
 
 
 def vectors_elements(frames: int, heads: int, width: int, ratio: int) -> int:
