@@ -215,8 +215,8 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: Served) -> Non
 def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str, kept: str) -> None:
     one = one_page(model, precision, kept)
     backend = load(
-        model=model, gpu_precision=precision, gpu_kv_precision=kept, gpu_vocoder="windowed", gpu_engine="paged", state_bytes=4 * one,
-        prompt_cache_bytes=one,
+        model=model, gpu_precision=precision, gpu_kv_precision=kept, gpu_vocoder="windowed", gpu_engine="paged",
+        state_bytes=4 * one, prompt_cache_bytes=one,
     )  # fmt: skip
     found = speak(backend, range(len(CASES)), model=model)
     errors = [error(each.mel, wanted.mel) for each, wanted in zip(found, readable(model), strict=True)]
