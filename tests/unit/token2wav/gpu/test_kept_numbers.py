@@ -3,6 +3,8 @@ the flow over such pages.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,10 +24,13 @@ from services.token2wav.gpu.kernels.kept_numbers import keep_vectors, kept_scale
 from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS, KeptNumbers
 from services.token2wav.gpu.paged_flow.networks import DIT, UNET
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
-from tests.unit.token2wav.gpu.small_flow import SMALL, SMALL_DIT, large_tiles, random_tensors
+from tests.unit.token2wav.gpu.small_flow import SMALL, SMALL_DIT, SMALL_STEP_DIT, large_tiles, random_tensors, readable
 from tests.unit.token2wav.gpu.test_paged_step import CPU, blocks, run_step
+from tests.unit.token2wav.gpu.test_step_dit import Spoken, first_step, paged_step
 
 WIDTH, FRAMES, HEADS = 16, 4, 2
+MADE = {"int8": 1e-5, "float8": 1e-4}
+"""Relative error of a step over pages against the readable one that rounds the same."""
 EIGHT_BITS = [pytest.param(KEPT_NUMBERS[name], id=name) for name in ("int8", "float8")]
 
 
@@ -81,21 +86,28 @@ def test_numbers_times_scales_are_the_vectors_rounded_once(kept: KeptNumbers, op
         assert (read[:, 3] == 0).all()  # not known
 
 
+@contextmanager
+def rounding(kept: KeptNumbers, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The readable estimator rounds keys and values where they are made, the block's own too."""
+    plain = CachedPass.keys_values
+
+    def keys_values(self: CachedPass, new: Tensor) -> list[Tensor]:
+        return plain(self, rounded(new, kept, torch.float32) if self._rows == ROWS else new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CachedPass, "keys_values", keys_values)
+        yield
+
+
 @pytest.mark.parametrize("name", ["int8", "float8"])
 @pytest.mark.parametrize(("network", "config"), [(UNET, SMALL), (DIT, SMALL_DIT)], ids=["unet", "dit"])
 @torch.inference_mode()
 def test_a_step_reads_what_was_rounded_once_kept_or_made_again(
     network: Any, config: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The readable step with keys and values rounded where they are made, the block's own too."""
-    kept, plain = KEPT_NUMBERS[name], CachedPass.keys_values
-
-    def rounding(self: CachedPass, new: Tensor) -> list[Tensor]:
-        return plain(self, rounded(new, kept, torch.float32) if self._rows == ROWS else new)
-
-    monkeypatch.setattr(CachedPass, "keys_values", rounding)
-    flow, units, wanted = blocks(config, 12)
-    monkeypatch.undo()
+    kept = KEPT_NUMBERS[name]
+    with rounding(kept, monkeypatch):
+        flow, units, wanted = blocks(config, 12)
     tensors, launch, ratio = random_tensors(config), large_tiles(whole=True), kept.ratio(torch.float32)
     made = []
     for stored in (True, False):
@@ -112,4 +124,19 @@ def test_a_step_reads_what_was_rounded_once_kept_or_made_again(
             error = (found[: len(right)] - right).norm() / right.norm()
             # A sum in another order seldom rounds to the next number; the interpreter cuts where
             # float8 is rounded.
-            assert error < (1e-5 if name == "int8" else 1e-4)
+            assert error < MADE[name]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("name", ["int8", "float8"])
+@torch.inference_mode()
+def test_so_does_a_step_of_step_audio2_behind_a_prompt_that_begins_with_padding(
+    name: str, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KEPT_NUMBERS[name]
+    said = Spoken(readable(SMALL_STEP_DIT, random_tensors(SMALL_STEP_DIT)), 26, 8)
+    with rounding(kept, monkeypatch):
+        mus, xs = first_step(said)
+    for (mu, x), *right in zip(paged_step(said, whole=True, stored=stored, kept=kept), mus, xs, strict=True):
+        torch.testing.assert_close(mu, right[0], rtol=0, atol=2e-5)
+        assert (x - right[1]).norm() / right[1].norm() < MADE[name]
