@@ -154,13 +154,15 @@ def readable(model: Path) -> list[Spoken]:
     return speak(load(model=model, gpu_engine="readable"), range(len(CASES)), model=model)
 
 
-def one_page(model: Path, precision: str) -> int:
+def one_page(model: Path, precision: str, kept: str = "operands") -> int:
     """Bytes of a page of the model's flow."""
+    from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
     from services.token2wav.gpu.paged_flow.networks import paged_network
 
-    directory = ModelDirectory(model)
-    elements = paged_network(directory).layout(network_files(directory).config(directory), True).elements
-    return elements * getattr(torch, precision).itemsize
+    directory, operands = ModelDirectory(model), getattr(torch, precision)
+    ratio = KEPT_NUMBERS[kept].ratio(operands)
+    elements = paged_network(directory).layout(network_files(directory).config(directory), True, ratio).elements
+    return int(elements * operands.itemsize)
 
 
 @dataclass(frozen=True)
@@ -171,19 +173,24 @@ class Served:
     model: Path
     precision: str
     vocoder: str
+    kept: str
 
     def speak(self, cases: Sequence[int], key: str = "") -> list[Spoken]:
         return speak(self.backend, cases, key, self.model)
 
 
-SERVED = [(model, *pair) for model in (TINY, TINY3, STEP_AUDIO2) for pair in SAMPLES]
+MODELS = (TINY, TINY3, STEP_AUDIO2)
+SERVED = [(model, *pair, "operands") for model in MODELS for pair in SAMPLES]
+SERVED += [(model, "bfloat16", "readable", kept) for model in MODELS for kept in ("int8", "float8")]
 
 
 @pytest.fixture(scope="module", params=SERVED, ids=lambda one: " ".join((one[0].name, *one[1:])))
 def paged(request: pytest.FixtureRequest) -> Served:
-    model, precision, vocoder = request.param
-    backend = load(model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder)
-    return Served(backend, model, precision, vocoder)
+    model, precision, vocoder, kept = request.param
+    backend = load(
+        model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, gpu_kv_precision=kept
+    )  # fmt: skip
+    return Served(backend, model, precision, vocoder, kept)
 
 
 def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(paged: Served) -> None:
@@ -196,7 +203,8 @@ def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(pag
         *((each, wanted[0]) for each in kept),
     ]
     errors = [error(found.mel, right.mel) for found, right in pairs]
-    print(f"{paged.model.name}, {paged.precision}, {paged.vocoder}: mel", *(f"{each:.1e}" for each in errors))
+    served = f"{paged.model.name}, {paged.precision}, keys and values {paged.kept}, {paged.vocoder}"
+    print(f"{served}: mel", *(f"{each:.1e}" for each in errors))
     assert max(errors) < (FLOAT32_MEL if paged.precision == "float32" else BFLOAT16_MEL)
 
 
@@ -209,13 +217,15 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: Served) -> Non
     assert max(errors) < SAMPLES[paged.precision, paged.vocoder]
 
 
-@pytest.mark.parametrize("model", [TINY, TINY3, STEP_AUDIO2], ids=["tiny", "tiny3", "tiny-stepaudio2"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str) -> None:
-    one = one_page(model, precision)
+@pytest.mark.parametrize("model", MODELS, ids=["tiny", "tiny3", "tiny-stepaudio2"])
+@pytest.mark.parametrize(
+    ("precision", "kept"), [("float32", "operands"), ("bfloat16", "operands"), ("bfloat16", "int8")]
+)
+def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str, kept: str) -> None:
+    one = one_page(model, precision, kept)
     backend = load(
-        model=model, gpu_precision=precision, gpu_vocoder="windowed", gpu_engine="paged", state_bytes=4 * one,
-        prompt_cache_bytes=one,
+        model=model, gpu_precision=precision, gpu_kv_precision=kept, gpu_vocoder="windowed", gpu_engine="paged",
+        state_bytes=4 * one, prompt_cache_bytes=one,
     )  # fmt: skip
     found = speak(backend, range(len(CASES)), model=model)
     errors = [error(each.mel, wanted.mel) for each, wanted in zip(found, readable(model), strict=True)]

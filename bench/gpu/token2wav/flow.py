@@ -114,7 +114,7 @@ def passes(pages: int = 800) -> None:
         paged.capture()
         return
     room = state_bytes(torch.cuda.mem_get_info()[0])
-    pages = min(pages, room // (published().page_elements * torch.bfloat16.itemsize))
+    pages = min(pages, room // published().page_bytes)
     counter = CountingLauncher()
     paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=counter)
     seconds = paged.capture()

@@ -18,6 +18,7 @@ from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import GENERATIONS
 from cosyserve.generations.separate_decoder import STEP_AUDIO2
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.flow.dit.network import DitNetwork
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.network import FlowNetwork
@@ -26,7 +27,8 @@ from services.token2wav.flow.step_dit.network import StepDitNetwork
 from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
-from services.token2wav.gpu.paged_flow.networks import DIT, STEP_DIT, UNET, PagedNetwork
+from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
+from services.token2wav.gpu.paged_flow.networks import DIT, STEP_DIT, UNET, PagedNetwork, PageLayout
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.stream_units import StreamUnits
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS, Network
@@ -45,12 +47,13 @@ DEVICE = torch.device("cuda")
 
 @dataclass
 class Run:
-    """Options of this process. generation: whose model; compile_only: fill the compiler's cache,
-    time nothing; shard: of what; results: the figures of the part, in their file as soon as they
-    are there.
+    """Options of this process. generation: whose model; kept: type of keys and values in pages;
+    compile_only: fill the compiler's cache, time nothing; shard: of what; results: the figures of
+    the part, in their file as soon as they are there.
     """
 
     generation: str = COSYVOICE2.name
+    kept: str = EngineSettings.gpu_kv_precision
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     results: ResultsFile = field(default_factory=ResultsFile)
@@ -82,16 +85,21 @@ class PublishedFlow:
     @property
     def fronts(self) -> int:
         """See `PagedFlow.fronts`; not 0: a prompt is one block."""
-        return self.paged.fronts(self.config, True)
+        return self.paged.fronts(self._layout)
 
     def paged_flow(self, tensors: Mapping[str, Tensor], **options: Any) -> PagedFlow[Any]:
         """options: of `PagedFlow`."""
-        return PagedFlow(self.paged, self.config, tensors, **options)
+        kept = "operands" if options.get("dtype") == torch.float32 else RUN.kept
+        return PagedFlow(self.paged, self.config, tensors, kept=KEPT_NUMBERS[kept], **options)
 
     @property
-    def page_elements(self) -> int:
-        """Size of a page."""
-        return self.paged.layout(self.config, True).elements
+    def page_bytes(self) -> int:
+        """Size of a page, of operands in bfloat16."""
+        return self._layout.elements * torch.bfloat16.itemsize
+
+    @property
+    def _layout(self) -> PageLayout:
+        return self.paged.layout(self.config, True, KEPT_NUMBERS[RUN.kept].ratio(torch.bfloat16))
 
 
 FLOWS = {
@@ -229,6 +237,7 @@ def spread(batch: int, prefix: int) -> list[Unit]:
 
 def filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow[Any]:
     paged = published().paged_flow(weights, pages=pages, buckets=buckets, **options)
-    for part in torch.split(paged.pool, 1 << 28):
-        part.normal_(0, 0.5)
+    # Bytes below 64 are small numbers in every type.
+    for part in torch.split(paged.pool.view(torch.uint8), 1 << 29):
+        part.random_(0, 64)
     return paged

@@ -83,9 +83,10 @@ class AdaptiveLimit:
         pieces, late = _since_last(self._seen_shared, loads)
         waited = now - self._shared_changed_at
         if late >= LEAST_LATE and late > LATE_SHARE * pieces:
-            # Those under way take about a second to their end, and are late still.
+            # Those under way are late still, for seconds; short sentences less long than others.
             if waited >= BACK_OFF_SECONDS:
-                self._shared = max(math.floor(SHARED_BACK_OFF * min(self._shared, active)), 1)
+                # At most halved, as below: a quiet moment is no measure of what can be served.
+                self._shared = max(math.floor(SHARED_BACK_OFF * min(self._shared, active)), self._shared // 2, 1)
                 self._shared_changed_at = now
         elif self._shared < self._most and waited >= SHARED_RECOVER_SECONDS:
             for _ in range(int(waited // SHARED_RECOVER_SECONDS)):

@@ -65,8 +65,8 @@ class EngineSettings:
     """Bytes of memory for cached states of prompts."""
     state_bytes: int = 8 << 30
     """Bytes of memory for the states of active streams, at least 1. With the published sizes one
-    second of audio, prompt included, takes 231 MB (CosyVoice2) or 180 MB (CosyVoice3) in float32
-    and half of it in bfloat16.
+    second of audio, prompt included, takes 231 MB (CosyVoice2) or 180 MB (CosyVoice3) in float32,
+    half of it in bfloat16, and about a quarter with keys and values of 8 bits.
     """
     gpu_engine: str = "auto"
     """Engine on a GPU: `paged` (our own kernels and CUDA graphs), `readable` (the same PyTorch code
@@ -74,6 +74,10 @@ class EngineSettings:
     """
     gpu_precision: str = "bfloat16"
     """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""
+    gpu_kv_precision: str = "operands"
+    """Number type of the keys and values in the paged engine's state: `operands`, that of
+    gpu_precision, or `int8` or `float8` (e4m3), with a scale for each frame and head.
+    """
     gpu_vocoder: str = "windowed"
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
     first_hop_tokens: int | None = None

@@ -49,7 +49,10 @@ def precision_text(batch_invariant: bool, widest_step: int) -> str:
     return "float32" if batch_invariant or widest_step == 1 else f"float32, batches of up to {widest_step} streams"
 
 
-def paged_precision_text(precision: str, vocoder: str, widest_step: int) -> str:
-    """The same for the paged engine, where rounding always depends on the batch shape."""
+def paged_precision_text(precision: str, vocoder: str, widest_step: int, kept: str) -> str:
+    """The same for the paged engine, where rounding always depends on the batch shape. kept: type
+    of the flow's keys and values in pages, as in `EngineSettings.gpu_kv_precision`.
+    """
     operands = f" of {WINDOWED_OPERANDS[precision]}" if vocoder == "windowed" else ""
-    return f"{precision}, paged, {vocoder} vocoder{operands}, batches of up to {widest_step} streams"
+    numbers = "" if kept == "operands" else f" with keys and values in {kept}"
+    return f"{precision}, paged{numbers}, {vocoder} vocoder{operands}, batches of up to {widest_step} streams"

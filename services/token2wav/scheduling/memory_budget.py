@@ -54,13 +54,14 @@ class Budget:
         opened next to `slots`.
 
         follows: the stream belongs to a request that has a stream among them; one of those does not
-        count, because each request may have one stream ahead.
+        count, because each request may have one stream ahead. What streams without state would hold
+        does not count for it either: to make its listener wait would be a gap.
         """
         if not follows and sum(slot.follows is None or slot.follows.over for slot in slots) >= self._limits.max_streams:
             raise Overloaded(
                 f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS
             )
-        claimed = sum(map(_claim, slots))
+        claimed = sum(slot.bytes if follows and is_remade(slot) else _claim(slot) for slot in slots)
         if slots and claimed + needed > self._limits.state_bytes:
             raise Overloaded(
                 f"the streams claim {claimed} of {self._limits.state_bytes} bytes of decoder state and this one needs "
@@ -98,16 +99,18 @@ class Budget:
 
     def recount(self, slots: Sequence[StreamSlot]) -> None:
         """Recount the bytes that each stream holds: a step makes its streams grow, the prompt cache
-        takes over their states or evicts shared ones, and a stream that gave up its memory will not
-        claim any again.
+        takes over their states or evicts shared ones, and a stream may give up its memory.
         """
         for slot in slots:
             if slot.state is None:
                 continue
             slot.bytes = slot.state.bytes if slot.state.position else max(slot.bytes, slot.state.bytes)
-            if slot.state.recomputing:
-                slot.reserved = 0
         self.peak = max(self.peak, held_bytes(slots))
+
+
+def is_remade(slot: StreamSlot) -> bool:
+    """Whether the stream goes on without state, which is computed again in each of its steps."""
+    return slot.state is not None and slot.state.recomputing
 
 
 def _claim(slot: StreamSlot) -> int:
@@ -115,13 +118,12 @@ def _claim(slot: StreamSlot) -> int:
     position if there were room: while there is none, another stream would only make more of them go
     on without state, at many times the cost of each of their steps.
     """
-    if slot.state is not None and slot.state.recomputing:
-        if isinstance(slot.decoder, BoundsItsState):
-            prompt = slot.sentence.voice
-            behind = max(slot.state.position - len(prompt.tokens), 0)
-            return slot.decoder.start_bytes(prompt) + slot.decoder.growth_bytes(behind)
-        return slot.state.position * slot.decoder.token_bytes
-    return max(slot.bytes, slot.reserved)
+    if slot.state is None or not is_remade(slot):
+        return max(slot.bytes, slot.reserved)
+    voice, decoder = slot.sentence.voice, slot.decoder
+    behind = max(slot.state.position - len(voice.tokens), 0)
+    growth = decoder.growth_bytes(behind) if isinstance(decoder, BoundsItsState) else behind * decoder.token_bytes
+    return max(decoder.start_bytes(voice) + growth, slot.reserved)
 
 
 def held_bytes(slots: Sequence[StreamSlot]) -> int:

@@ -35,7 +35,7 @@ FIRST_SOUND_SECONDS = 0.5
 dry.
 """
 CROWDED_SECONDS = 0.25
-"""A first sound that waits for longer, where streams share steps, is late: by then the crowd is
+"""A first sound one of whose hops takes longer, where streams share steps, is late: by then the crowd is
 larger than the engine can serve in time, though no player has run dry.
 """
 
@@ -109,6 +109,11 @@ class StreamSlot:
     """Latest estimate of when the player will have played the preceding sentence."""
     on_next_hop: Callable[[float], None] | None = None
     """Called once when the next hop is finished, to measure the error of a forecast."""
+    _longest_hop: float = 0.0
+    """Seconds from where a hop could begin to where it was finished, the longest until something
+    was heard: what the listener waits for because of other streams, and not for tokens or for a
+    first chunk that is held.
+    """
     _samples_before_held: int = 0
     """Samples computed before those that are held."""
     silent_seconds: float = 0.0
@@ -232,6 +237,8 @@ class StreamSlot:
         timings = self.timings.of(self.hop.index, parts)
         if self.hop.index == 0 and self.state is not None and self.state.prompt_cached is not None:
             timings[0].attributes[PROMPT_CACHED] = self.state.prompt_cached
+        if not self.is_heard and self.due_at is not None:
+            self._longest_hop = max(self._longest_hop, now - self.due_at)
         finished = HopAudio(self.hop, samples, timings)
         if self.held is None:
             self.held, self.held_since = finished, now
@@ -265,7 +272,7 @@ class StreamSlot:
         begins = not self.is_heard and audible_from(samples) is not None
         if begins and not self.is_playing and self.decoder.widest_step > 1:
             # Where streams share steps, a crowd shows in first sounds before a player runs dry.
-            self.load.handed_out(late=now - (self.waiting_since or now) > CROWDED_SECONDS)
+            self.load.handed_out(late=self._longest_hop > CROWDED_SECONDS)
         if self.is_playing:
             _SLACK.record(max(self.plays_until - now, 0.0))
         if self.is_playing and not begins:

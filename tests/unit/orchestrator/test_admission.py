@@ -297,9 +297,9 @@ def test_where_streams_share_steps_late_pieces_alone_lower_the_limit() -> None:
     limit, now = AdaptiveLimit(1000), 100.0
     assert limit.of(crowd(1000, 0), 300, now) == 1000  # whatever one stream costs
     assert limit.of(crowd(2000, 10), 300, now + 1) == 1000  # 1 % may be late by chance
-    assert limit.of(crowd(3000, 30), 300, now + 2) == 240
-    assert limit.of(crowd(4000, 60), 300, now + 3) == 240  # those of before are late still
-    assert limit.of(crowd(5000, 90), 240, now + 2 + BACK_OFF_SECONDS) == 192
+    assert limit.of(crowd(3000, 30), 800, now + 2) == 640
+    assert limit.of(crowd(4000, 60), 800, now + 3) == 640  # those of before are late still
+    assert limit.of(crowd(5000, 90), 640, now + 2 + BACK_OFF_SECONDS) == 512
     later = now + 2 + BACK_OFF_SECONDS + SHARED_RECOVER_SECONDS
     assert limit.of(crowd(6000, 90), 192, later) == 201
     assert limit.of(crowd(7000, 90), 192, later + 2 * SHARED_RECOVER_SECONDS) == 221

@@ -104,6 +104,7 @@ def test_the_fake_needs_no_tensor_library() -> None:
     [
         ("gpu_engine", "auto, paged, readable"),
         ("gpu_precision", "bfloat16, float32"),
+        ("gpu_kv_precision", "operands, int8, float8"),
         ("gpu_vocoder", "readable, windowed"),
     ],
 )
@@ -134,13 +135,17 @@ def test_an_engine_that_cuts_prompts_by_itself_says_so_unless_they_are_to_stay_w
 
 def test_the_paged_engine_names_all_that_rounds() -> None:
     texts = {
-        paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))
+        paged_precision_text(*parts)
+        for parts in product(
+            ("bfloat16", "float32"), ("readable", "windowed"), (16, 32), ("operands", "int8", "float8")
+        )
     }
-    assert len(texts) == 8
+    assert len(texts) == 24
     assert texts >= {
         "float32, paged, windowed vocoder of ieee, batches of up to 16 streams",
         "float32, paged, readable vocoder, batches of up to 16 streams",
         "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams",
+        "bfloat16, paged with keys and values in int8, windowed vocoder of float16, batches of up to 32 streams",
     }
 
 

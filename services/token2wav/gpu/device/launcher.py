@@ -63,6 +63,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
     "attention": ((400, Tile(0, 0, 0, 4, 6)), (MANY, Tile(0, 0, 0, 4, 4))),
     "head": ((100, Tile(16, 0, 256, 8, 1)), (MANY, Tile(16, 0, 256, 4, 2))),
+    "kept head": ((100, Tile(16, 0, 256, 8, 1)), (MANY, Tile(16, 0, 256, 8, 1))),
     "feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8))),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
     "dit in": ((400, Tile(64, 32, 64, 4, 4)), (800, Tile(128, 64, 64, 8, 3)), (MANY, Tile(128, 128, 64, 8, 3))),

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from services.token2wav.gpu.kernels.dependent_launch import announce, wait
+from services.token2wav.gpu.kernels.kept_numbers import keep_vectors
 from services.token2wav.gpu.kernels.linear import keep_tail, product
 
 
@@ -113,8 +114,9 @@ def heads_normed(x, weight, bias, EPS: tl.constexpr, WIDTH: tl.constexpr, BM: tl
 
 @triton.jit(do_not_specialize=["M"])
 def modulated_queries_keys_values(
-    copy, moments, gained, w, bias, turns, head_norms, position, queries, pool, own, M, page, offset, N: tl.constexpr,
-    K: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, HEAD_EPS: tl.constexpr, PART: tl.constexpr,
+    copy, moments, gained, w, bias, turns, head_norms, position, queries, pool, kept, own, M, page, offset,
+    N: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, RATIO: tl.constexpr, LARGEST: tl.constexpr,
+    PLACES: tl.constexpr, HEAD_EPS: tl.constexpr, PART: tl.constexpr,
     PP: tl.constexpr, EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, DESCRIBED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
@@ -125,7 +127,7 @@ def modulated_queries_keys_values(
     their frame's place, `turned`; position int32 [units]: frames before the unit. HEAD_EPS: each
     head of queries and keys is normed, `heads_normed`; head_norms float32 [2, 2, WIDTH]: weight and
     bias for queries, then for keys. Where one is 0 it is not done. Grid (3 N / BN, ceil(M / BM)),
-    BN a divisor of N, and with HEAD_EPS a multiple of WIDTH.
+    BN a divisor of N, and with HEAD_EPS or RATIO above 1 a multiple of WIDTH.
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -134,8 +136,7 @@ def modulated_queries_keys_values(
     first = tl.program_id(0) * BN - section * N
     unit, row, frame = rows // (ROWS * FRAMES), rows // FRAMES % ROWS, rows % FRAMES
     shift, gains = tl.load(bias + columns), tl.load(gained + columns)
-    base = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
-    base += ((row * 2 + section - 1) * FRAMES + frame) * N
+    at_layer = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
     place = tl.load(position + unit, mask=rows < M, other=0) + frame
     wait(CHAINED)
     mean, spread = row_moments(moments, rows, M, K, PART, PP, EPS)
@@ -150,12 +151,14 @@ def modulated_queries_keys_values(
     if PLACES > 0:  # noqa: SIM102
         if (section < 2) & (first < WIDTH):
             result = turned(result, turns, place, first, WIDTH, PLACES, BM, BN)
-    result = result.to(queries.dtype.element_ty)
-    channel = first + tl.arange(0, BN)
     if section == 0:
-        tl.store(queries + rows[:, None] * N + channel[None, :], result, mask=(rows < M)[:, None])
+        here = queries + rows[:, None] * N + columns[None, :]
+        tl.store(here, result.to(queries.dtype.element_ty), mask=(rows < M)[:, None])
     else:
-        tl.store(pool + base[:, None] + channel[None, :], result, mask=(rows < M)[:, None])
+        keep_vectors(
+            result, pool, kept, at_layer, section - 1, row, frame, first, rows < M, N, WIDTH, FRAMES, ROWS, RATIO,
+            LARGEST, BM, BN,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M"])

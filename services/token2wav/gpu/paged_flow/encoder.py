@@ -196,8 +196,9 @@ class PagedEncoder:
         columns = divisor(width, tile.columns)
         launch(
             queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
-            self._queries, pool, table.front["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp,
-            EPS=1e-12, FRAMES=frames, ROWS=1, BM=tile.rows, BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
+            self._queries, pool, pool, table.front["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp,
+            EPS=1e-12, FRAMES=frames, ROWS=1, WIDTH=head, RATIO=1, LARGEST=1.0, BM=tile.rows, BN=columns, LOOP=1,
+            warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
             rotated_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance,

@@ -16,8 +16,9 @@ from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
-from services.token2wav.gpu.paged_flow.estimator import barrier_programs
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.networks import Config, PagedNetwork
+from services.token2wav.gpu.paged_flow.transformer_buffers import barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
@@ -61,9 +62,10 @@ class PagedFlow(Generic[Config]):
     """Weights, static buffers and the pool. For one owner thread; page ownership is managed by
     `page_pool`.
 
-    dtype: of products' operands, of the pages, and of the results of attention heads. pages: number
-    of pages in the pool, which is allocated here. Page 0 is a dummy page: padding units write to
-    it. barrier_units, by_head: see `TransformerBuffers`. `recompute` computes a sentence from its
+    dtype: of products' operands, of the pages, and of the results of attention heads. kept: type of
+    the estimator's keys and values in pages, scratch pages too. pages: number of pages in the pool,
+    which is allocated here. Page 0 is a dummy page: padding units write to it. barrier_units,
+    by_head: see `TransformerBuffers`. `recompute` computes a sentence from its
     start in one pass over scratch pages, whose content no later step or layer needs.
     """
 
@@ -71,11 +73,13 @@ class PagedFlow(Generic[Config]):
         self, network: PagedNetwork[Config], config: Config, tensors: Mapping[str, Tensor], *, pages: int,
         dtype: torch.dtype = torch.bfloat16, buckets: Sequence[int] = BUCKETS, most: int | None = None,
         launch: Launcher | None = None, barrier_units: int | None = None, by_head: int = BY_HEAD,
+        kept: KeptNumbers = AS_OPERANDS,
     ) -> None:  # fmt: skip
         device = tensors["spk_embed_affine_layer.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
-        self.layout, self.scratch_layout = network.layout(config, True), network.layout(config, False)
-        self.fronts, self._scratch_fronts = network.fronts(config, True), network.fronts(config, False)
+        ratio = kept.ratio(dtype)
+        self.layout, self.scratch_layout = (network.layout(config, stored, ratio) for stored in (True, False))
+        self.fronts, self._scratch_fronts = network.fronts(self.layout), network.fronts(self.scratch_layout)
         """Pages of the front in a page of the pool; 0: see `PagedNetwork`."""
         self.buckets = tuple(sorted(buckets))
         self.euler_steps = 0
@@ -101,7 +105,14 @@ class PagedFlow(Generic[Config]):
             channels = network.barrier_channels(config)
             units = self._barrier_units(channels) if barrier_units is None else barrier_units
             self._estimator = network.estimator(
-                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head
+                config,
+                tensors,
+                self.most,
+                dtype,
+                launch,
+                barrier_units=units,
+                by_head=by_head,
+                kept=kept,
             )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))

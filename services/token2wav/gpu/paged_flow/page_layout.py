@@ -10,6 +10,7 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, MEL_BINS
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.unet.front import FrontConfig
 from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.gpu.paged_flow.kept_numbers import vectors_elements
 
 TAIL_FRAMES = 2
 """Input frames that a causal convolution of three taps needs of the previous block."""
@@ -62,16 +63,18 @@ class FrontLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in elements from the start of a page.
+    """Offsets in elements, which are operands, from the start of a page.
 
     Keys and values of one attention are [rows, 2, frames, width]; tails, the last inputs of a
     convolution, [rows, 2, channels]. stored False: for passes that recompute a sentence from its
     start. No data is needed after its layer (tails: after its step), so all layers and steps share
-    one place.
+    one place. ratio: `KeptNumbers.ratio` of the estimator's keys and values; those of the encoder,
+    in bfloat16 0.6% of a page, which all steps depend on, are operands.
     """
 
     config: UnetConfig
     stored: bool = True
+    ratio: int = 1
 
     @property
     def estimator_layers(self) -> int:
@@ -87,13 +90,17 @@ class Layout:
         widths |= {f"x{level}": channels for level in range(1, self.config.middle + 2)}
         return placed({name: ROWS * TAIL_FRAMES * width for name, width in widths.items()})
 
+    @property
+    def _attention(self) -> int:
+        heads, width = self.config.estimator_heads, self.config.head_width
+        return aligned(vectors_elements(ROWS * 2 * CHUNK_FRAMES, heads, width, self.ratio))
+
     @cached_property
     def _parts(self) -> dict[str, tuple[int, int]]:
         config = self.config
-        attention = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
         steps, layers = (EULER_STEPS, self.estimator_layers) if self.stored else (1, 1)
         return placed(
-            {"attentions": attention * steps * layers, "tails": self.tail_step * steps}
+            {"attentions": self._attention * steps * layers, "tails": self.tail_step * steps}
             | FrontLayout.sizes(config, stored=self.stored)
         )
 
@@ -115,9 +122,8 @@ class Layout:
 
     def attention(self, step: int, layer: int) -> int:
         """Keys and values of attention `layer` of the estimator in Euler step `step`."""
-        config = self.config
-        one = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
-        return self._parts["attentions"][0] + (one * (step * self.estimator_layers + layer) if self.stored else 0)
+        at = self._attention * (step * self.estimator_layers + layer) if self.stored else 0
+        return self._parts["attentions"][0] + at
 
     def tail(self, step: int, site: str) -> int:
         """Tail of a convolution of the estimator."""

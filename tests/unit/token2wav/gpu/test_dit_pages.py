@@ -38,11 +38,14 @@ def test_a_page_of_the_published_size_takes_what_the_docs_say() -> None:
     assert 2 * scratch.elements == 659_456
 
 
+@pytest.mark.parametrize("ratio", [1, 2, 4])
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("config", [SMALL_STEP_DIT, PUBLISHED_STEP_DIT], ids=["small", "published"])
-def test_parts_of_the_pages_of_step_audio2_do_not_overlap(config: StepDitConfig, stored: bool) -> None:
-    layout, front = StepDitLayout(config, stored), StepDitLayout(config, stored).front
-    attention, tail = 2 * 2 * 50 * config.heads * config.head_width, 2 * 2 * config.width
+def test_parts_of_the_pages_of_step_audio2_do_not_overlap(config: StepDitConfig, stored: bool, ratio: int) -> None:
+    layout, front = StepDitLayout(config, stored, ratio), StepDitLayout(config, stored, ratio).front
+    scales = 2 * 2 * 50 * config.heads if ratio > 1 else 0
+    attention = 2 * 2 * 50 * config.heads * config.head_width // ratio + scales
+    tail = 2 * 2 * config.width
     places = {(step, block) for step in range(10) for block in range(config.depth)} if stored else {(3, 1)}
     parts = [(layout.attention(*place), attention) for place in places]
     parts += [(layout.tail(*place, at), tail) for place in places for at in (0, 1)]
@@ -60,5 +63,6 @@ def test_parts_of_the_pages_of_step_audio2_do_not_overlap(config: StepDitConfig,
 
 
 def test_pages_of_step_audio2_of_the_published_size_take_what_the_docs_say() -> None:
-    layout = StepDitLayout(PUBLISHED_STEP_DIT)
-    assert (2 * layout.elements, 2 * layout.front.elements, layout.fronts) == (34_603_008, 720_896, 48)
+    for ratio, size, fronts in ((1, 34_603_008, 48), (2, 18_743_296, 26)):
+        layout = StepDitLayout(PUBLISHED_STEP_DIT, ratio=ratio)
+        assert (2 * layout.elements, 2 * layout.front.elements, layout.fronts) == (size, 720_896, fronts)

@@ -4,6 +4,7 @@ and made again.
 """
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -19,8 +20,9 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
-from services.token2wav.gpu.paged_flow.networks import STEP_DIT
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.step_dit.estimator import PagedStepDit
+from services.token2wav.gpu.paged_flow.step_dit.page_layout import StepDitLayout
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 from services.token2wav.gpu.stream_units import StreamUnits
 from tests.unit.token2wav.gpu.small_flow import SMALL_STEP_DIT, large_tiles, random_tensors, random_voice, readable
@@ -90,6 +92,27 @@ def first_step(said: Spoken) -> tuple[list[Tensor], list[Tensor]]:
     return said.by_unit(torch.cat(mus)), said.by_unit(torch.cat(xs))
 
 
+def paged_step(said: Spoken, *, whole: bool, stored: bool, kept: KeptNumbers = AS_OPERANDS) -> Iterator[list[Tensor]]:
+    """mu and x after the first Euler step over pages, by unit; stored: the prompt in one pass, then
+    all blocks behind it, else all in one pass over scratch pages. whole: see `large_tiles`.
+    """
+    config, tensors, launch = SMALL_STEP_DIT, random_tensors(SMALL_STEP_DIT), large_tiles(whole)
+    front = PagedEncoder(config, tensors, 4, torch.float32, launch, longest_prompt=100)
+    estimator = PagedStepDit(config, tensors, 4, torch.float32, launch, splits=2, kept=kept)
+    layout, table = StepDitLayout(config, stored, kept.ratio(torch.float32)), UnitTable(4, CPU, front_apart=True)
+    pool = torch.full((10 * layout.elements,), float("nan"))
+    pages, fronts = [3, 5, 2, 4], [7 * layout.fronts - 1 + at for at in range(4)]
+    apart = [range(said.units.of_prompt), range(said.units.of_prompt, said.count)]
+    for group in apart if stored else [range(said.count)]:
+        table.fill([said.unit(at, pages, fronts) for at in group], len(group))
+        front(table, pool, layout, len(group))
+        estimator.prepare(front.mu, said.flow.noise, table, pool, layout, len(group))
+        estimator.step(0, table, pool, layout, len(group), long=not whole)
+        for row, at in enumerate(group):
+            frames = said.unit(at, pages, fronts).frames
+            yield [front.mu[row, frames], estimator.x[row, frames]]
+
+
 @pytest.mark.parametrize(
     ("prompt", "tokens", "whole", "kept"),
     [(26, 8, True, True), (30, 33, False, True), (1, 30, True, False)],
@@ -97,25 +120,10 @@ def first_step(said: Spoken) -> tuple[list[Tensor], list[Tensor]]:
 )
 @torch.inference_mode()
 def test_a_step_over_pages_is_the_readable_step(prompt: int, tokens: int, whole: bool, kept: bool) -> None:
-    """Kept: the prompt in one pass, whose first unit has one token, then all blocks behind it
-    together. In pieces: inner widths take several iterations, keys are split, a page at a time.
+    """Kept: the first unit of the prompt has one token. In pieces: inner widths take several
+    iterations, keys are split, a page at a time.
     """
-    config, tensors = SMALL_STEP_DIT, random_tensors(SMALL_STEP_DIT)
-    said = Spoken(readable(config, tensors), prompt, tokens)
-    mus, xs = first_step(said)
-    launch = large_tiles(whole)
-    front = PagedEncoder(config, tensors, 4, torch.float32, launch, longest_prompt=100)
-    estimator = PagedStepDit(config, tensors, 4, torch.float32, launch, splits=2)
-    layout, table = STEP_DIT.layout(config, kept), UnitTable(4, CPU, front_apart=True)
-    pool = torch.full((8 * layout.elements,), float("nan"))
-    pages, fronts = [3, 5, 2, 4], [7 * layout.fronts - 1 + at for at in range(4)]
-    apart = [range(said.units.of_prompt), range(said.units.of_prompt, said.count)]
-    for group in apart if kept else [range(said.count)]:
-        table.fill([said.unit(at, pages, fronts) for at in group], len(group))
-        front(table, pool, layout, len(group))
-        estimator.prepare(front.mu, said.flow.noise, table, pool, layout, len(group))
-        estimator.step(0, table, pool, layout, len(group), long=not whole)
-        for row, at in enumerate(group):
-            frames = said.unit(at, pages, fronts).frames
-            torch.testing.assert_close(front.mu[row, frames], mus[at], rtol=0, atol=2e-5)
-            torch.testing.assert_close(estimator.x[row, frames], xs[at], rtol=0, atol=2e-5)
+    said = Spoken(readable(SMALL_STEP_DIT, random_tensors(SMALL_STEP_DIT)), prompt, tokens)
+    wanted = list(zip(*first_step(said), strict=True))
+    for found, right in zip(paged_step(said, whole=whole, stored=kept), wanted, strict=True):
+        torch.testing.assert_close(found, list(right), rtol=0, atol=2e-5)

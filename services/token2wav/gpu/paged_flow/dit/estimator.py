@@ -19,6 +19,7 @@ from services.token2wav.gpu.kernels.position_convolution import position_convolu
 from services.token2wav.gpu.paged_flow.dit.page_layout import POSITION_FRAMES, DitLayout
 from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, StreamBuffers, TransformerPass, left, right
 from services.token2wav.gpu.paged_flow.dit.weights import DitBlock, DitInputs, last_product, time_embeddings, turns
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product
 
@@ -28,13 +29,13 @@ class PagedDit(StreamBuffers):
 
     def __init__(
         self, config: DitConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4,
+        splits: int = 4, split_units: int = 4, kept: KeptNumbers = AS_OPERANDS,
     ) -> None:  # fmt: skip
         weights, width = Tensors(tensors).within(ESTIMATOR[:-1]), config.width
         device = weights["proj_out.bias"].device
         sizes = Sizes(width, config.heads, config.head_width, config.feed_forward, config.guidance)
         sizes = replace(sizes, smallest_part=min(sizes.smallest_part, width // POSITION_GROUPS))
-        super().__init__(sizes, most, dtype, launch, device, splits, split_units)
+        super().__init__(sizes, most, dtype, launch, device, splits, split_units, kept)
         times = time_embeddings(weights, device)
         self.inputs = DitInputs(weights.within("input_embed"), dtype)
         self.blocks = [
@@ -93,14 +94,17 @@ class _Pass(TransformerPass):
         """Add a block's attention to the stream."""
         b, width, tile = self._b, self._width, self.tile("dit qkv")
         columns = divisor(width, tile.columns)
+        if self._ratio > 1:
+            columns = max(columns, b.sizes.head_width)  # a scale is of a whole head
         self._launch(
             modulated_queries_keys_values, (3 * width // columns, ceil(self._rows, tile.rows)), left(b.copy, tile),
             b.moments, weights.qkv.gained[self._step], right(weights.qkv.weight, tile, columns),
             weights.qkv.bias[self._step], b.turns, b.turns, self._table["position"], b.queries, self._pool,
-            self._table["own"], self._rows, self._layout.elements, self._layout.attention(self._step, block), N=width,
-            K=width, WIDTH=b.sizes.head_width, PLACES=MAX_FLOW_FRAMES, HEAD_EPS=0, **self.normed(),
-            FRAMES=CHUNK_FRAMES, ROWS=ROWS, DESCRIBED=tile.described, BM=tile.rows, BN=columns, BK=tile.inner,
-            warps=tile.warps, stages=tile.stages,
+            self._kept_pool, self._table["own"], self._rows, self._layout.elements,
+            self._layout.attention(self._step, block), N=width, K=width, WIDTH=b.sizes.head_width, RATIO=self._ratio,
+            LARGEST=b.kept.largest, PLACES=MAX_FLOW_FRAMES, HEAD_EPS=0, **self.normed(), FRAMES=CHUNK_FRAMES,
+            ROWS=ROWS, DESCRIBED=tile.described, BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps,
+            stages=tile.stages,
         )  # fmt: skip
         self.attended(block)
         self.onto(b.attended, weights.out, weights.attention_gate, weights.widen, "dit out")

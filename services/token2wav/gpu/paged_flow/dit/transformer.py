@@ -17,6 +17,7 @@ from services.token2wav.gpu.kernels.attention import joined_parts, paged_attenti
 from services.token2wav.gpu.kernels.euler import prepare
 from services.token2wav.gpu.kernels.modulated import gated_onto_stream, modulated_euler_step, modulated_gelu
 from services.token2wav.gpu.paged_flow.dit.weights import TimedProduct
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product
 
@@ -68,17 +69,19 @@ class StreamBuffers:
     """For a pass over at most `most` units; the state of streams is in the pool's pages.
 
     splits: parts of the keys of one query that are processed in parallel, in `long` passes of at
-    most split_units units. Raises Unsuitable for heads that the attention's kernel cannot take.
+    most split_units units. kept: the type of keys and values in pages. Raises Unsuitable for heads
+    that the attention's kernel cannot take.
     """
 
     def __init__(
         self, sizes: Sizes, most: int, dtype: torch.dtype, launch: Launcher, device: torch.device, splits: int,
-        split_units: int,
+        split_units: int, kept: KeptNumbers = AS_OPERANDS,
     ) -> None:  # fmt: skip
         if sizes.head_width != power(sizes.head_width):
             raise Unsuitable(f"the paged engine computes heads whose width is a power of two, not {sizes.head_width}")
         self.dt = [dt for _, dt in euler_schedule()]
         self.sizes, self.launch, self.splits, self.split_units = sizes, launch, splits, split_units
+        self.kept = kept
         self.described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
         """Whether tiles can be loaded by TMA descriptors, from Hopper on."""
         rows, width = most * ROWS * CHUNK_FRAMES, sizes.width
@@ -119,6 +122,7 @@ class TransformerPass:
         self._b, self._step, self._table, self._pool, self._layout = buffers, step, table, pool, layout
         self._units, self._rows, self._splits = units, units * ROWS * CHUNK_FRAMES, splits
         self._launch, self._width = buffers.launch, buffers.sizes.width
+        self._kept_pool, self._ratio = buffers.kept.view(pool), buffers.kept.ratio(pool.dtype)
         self._part = 0
         """Columns of each part of the stream's moments: those of the kernel that wrote it last."""
 
@@ -132,10 +136,10 @@ class TransformerPass:
         b, sizes, tile = self._b, self._b.sizes, self.tile("dit attention")
         self._launch(
             paged_attention, (self._units * ROWS, sizes.heads, self._splits), b.queries, self._pool,
-            self._table["pages"], self._table["counts"], self._table["frames"], self._table["skipped"],
+            self._kept_pool, self._table["pages"], self._table["counts"], self._table["frames"], self._table["skipped"],
             b.parts if self._splits > 1 else b.attended, b.norms, self._rows, self._layout.elements,
             self._layout.attention(self._step, block), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES),
-            ROWS=ROWS, HEADS=sizes.heads, WIDTH=sizes.head_width, SPLITS=self._splits, LEAST=2,
+            RATIO=self._ratio, ROWS=ROWS, HEADS=sizes.heads, WIDTH=sizes.head_width, SPLITS=self._splits, LEAST=2,
             SKIP=MEL_FRAMES_PER_TOKEN if sizes.padded else 0, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:

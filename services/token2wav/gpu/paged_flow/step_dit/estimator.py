@@ -16,6 +16,7 @@ from services.token2wav.gpu.device.launcher import Launcher, ceil, divisor, powe
 from services.token2wav.gpu.kernels.block_convolution import convolved, normed_rows
 from services.token2wav.gpu.kernels.modulated import modulated_queries_keys_values
 from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, StreamBuffers, TransformerPass, left, right
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.step_dit.page_layout import KEPT_FRAMES, StepDitLayout
 from services.token2wav.gpu.paged_flow.step_dit.weights import StepDitBlock, last_product, time_embeddings
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
@@ -30,14 +31,14 @@ class PagedStepDit(StreamBuffers):
 
     def __init__(
         self, config: StepDitConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4,
+        splits: int = 4, split_units: int = 4, kept: KeptNumbers = AS_OPERANDS,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = weights["in_proj.bias"].device
         sizes = Sizes(
             config.width, config.heads, config.head_width, config.feed_forward, config.guidance, padded=True
         )  # fmt: skip
-        super().__init__(sizes, most, dtype, launch, device, splits, split_units)
+        super().__init__(sizes, most, dtype, launch, device, splits, split_units, kept)
         times = time_embeddings(weights, device)
         self.project = product(weights["in_proj.weight"], weights["in_proj.bias"], dtype)
         self.blocks = [
@@ -77,10 +78,11 @@ class _Pass(TransformerPass):
             modulated_queries_keys_values, (3 * sizes.inner // columns, ceil(self._rows, tile.rows)),
             left(b.copy, tile), b.moments, weights.qkv.gained[self._step], right(weights.qkv.weight, tile, columns),
             weights.qkv.bias[self._step], weights.head_norms, weights.head_norms, self._table["position"], b.queries,
-            self._pool, self._table["own"], self._rows, self._layout.elements,
-            self._layout.attention(self._step, block), N=sizes.inner, K=self._width, WIDTH=sizes.head_width, PLACES=0,
-            HEAD_EPS=_PLAIN, **self.normed(), FRAMES=CHUNK_FRAMES, ROWS=ROWS, DESCRIBED=tile.described, BM=tile.rows,
-            BN=columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            self._pool, self._kept_pool, self._table["own"], self._rows, self._layout.elements,
+            self._layout.attention(self._step, block), N=sizes.inner, K=self._width, WIDTH=sizes.head_width,
+            RATIO=self._ratio, LARGEST=b.kept.largest, PLACES=0, HEAD_EPS=_PLAIN, **self.normed(), FRAMES=CHUNK_FRAMES,
+            ROWS=ROWS, DESCRIBED=tile.described, BM=tile.rows, BN=columns, BK=tile.inner, warps=tile.warps,
+            stages=tile.stages,
         )  # fmt: skip
         self.attended(block)
         self.onto(b.attended, weights.out, weights.attention_gate, None, "dit out")

@@ -9,6 +9,7 @@ from functools import cached_property
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.step_dit.weights import CONVOLUTION_TAPS, StepDitConfig
+from services.token2wav.gpu.paged_flow.kept_numbers import vectors_elements
 from services.token2wav.gpu.paged_flow.page_layout import FrontLayout, aligned, placed
 
 KEPT_FRAMES = CONVOLUTION_TAPS - 1
@@ -18,16 +19,18 @@ _CONVOLUTIONS = 2
 
 @dataclass(frozen=True)
 class StepDitLayout:
-    """Offsets in elements from the start of a page; keys, values and `stored` as in
+    """Offsets in elements from the start of a page; keys, values, `stored` and `ratio` as in
     `page_layout.Layout`. Tails of a block's two convolutions are [rows, 2, width].
     """
 
     config: StepDitConfig
     stored: bool = True
+    ratio: int = 1
 
     @property
     def _attention(self) -> int:
-        return ROWS * 2 * CHUNK_FRAMES * self.config.heads * self.config.head_width
+        heads, width = self.config.heads, self.config.head_width
+        return aligned(vectors_elements(ROWS * 2 * CHUNK_FRAMES, heads, width, self.ratio))
 
     @cached_property
     def _tail(self) -> int:
