@@ -29,6 +29,10 @@ SHARED_BACK_OFF, SHARED_RECOVERY = 0.8, 0.05
 what it rises again in each SHARED_RECOVER_SECONDS without. There may be hundreds of them, and one
 more or less changes nothing.
 """
+SHARED_CROWD = 32
+"""From so many requests at once on their number says what was too much. With fewer the limit is at
+most halved.
+"""
 SHARED_RECOVER_SECONDS = 3.0
 BACK_OFF_SECONDS = 3.0
 """Shortest time between two reductions of the limit: pieces stay late for some time."""
@@ -85,8 +89,9 @@ class AdaptiveLimit:
         if late >= LEAST_LATE and late > LATE_SHARE * pieces:
             # Those under way are late still, for seconds; short sentences less long than others.
             if waited >= BACK_OFF_SECONDS:
-                # At most halved, as below: a quiet moment is no measure of what can be served.
-                self._shared = max(math.floor(SHARED_BACK_OFF * min(self._shared, active)), self._shared // 2, 1)
+                # A quiet moment is no measure of what can be served.
+                least = 1 if active >= SHARED_CROWD else self._shared // 2
+                self._shared = max(math.floor(SHARED_BACK_OFF * min(self._shared, active)), least, 1)
                 self._shared_changed_at = now
         elif self._shared < self._most and waited >= SHARED_RECOVER_SECONDS:
             for _ in range(int(waited // SHARED_RECOVER_SECONDS)):

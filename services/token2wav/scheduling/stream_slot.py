@@ -35,8 +35,8 @@ FIRST_SOUND_SECONDS = 0.5
 dry.
 """
 CROWDED_SECONDS = 0.25
-"""A first sound one of whose hops takes longer, where streams share steps, is late: by then the crowd is
-larger than the engine can serve in time, though no player has run dry.
+"""A first sound one of whose hops takes longer, where streams share steps, is late: by then the
+crowd is larger than the engine can serve in time, though no player has run dry.
 """
 
 

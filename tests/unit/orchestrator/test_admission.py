@@ -301,9 +301,18 @@ def test_where_streams_share_steps_late_pieces_alone_lower_the_limit() -> None:
     assert limit.of(crowd(4000, 60), 800, now + 3) == 640  # those of before are late still
     assert limit.of(crowd(5000, 90), 640, now + 2 + BACK_OFF_SECONDS) == 512
     later = now + 2 + BACK_OFF_SECONDS + SHARED_RECOVER_SECONDS
-    assert limit.of(crowd(6000, 90), 192, later) == 201
-    assert limit.of(crowd(7000, 90), 192, later + 2 * SHARED_RECOVER_SECONDS) == 221
+    assert limit.of(crowd(6000, 90), 192, later) == 537
+    assert limit.of(crowd(7000, 90), 192, later + 2 * SHARED_RECOVER_SECONDS) == 591
     assert limit.of(crowd(8000, 90), 0, later + 1000 * SHARED_RECOVER_SECONDS) == 1000
+
+
+def test_late_pieces_of_a_quiet_moment_halve_the_limit_at_most() -> None:
+    limit, now = AdaptiveLimit(512), 100.0
+    limit.of(crowd(0, 0), 2, now)
+    assert limit.of(crowd(10, 2), 2, now + 1) == 256
+    assert limit.of(crowd(20, 4), 2, now + 1 + BACK_OFF_SECONDS) == 128
+    # Fifteen rises by a twentieth, in less than a minute.
+    assert limit.of(crowd(30, 4), 2, now + 1 + BACK_OFF_SECONDS + 15 * SHARED_RECOVER_SECONDS) > 240
 
 
 def test_an_engine_beside_it_that_takes_one_stream_at_a_time_still_limits() -> None:

@@ -367,10 +367,11 @@ def test_while_a_stream_is_made_again_nobody_takes_the_room_that_it_lacks() -> N
     setup.decoder.step([StepInput(slot.state, some(60, at), 50, False) for at, slot in enumerate(slots)])
     budget.recount(slots)
     assert [slot.state.recomputing for slot in slots] == [False, True]
-    assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 0)]
+    assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 2000)]
     with pytest.raises(Overloaded, match="claim 4000 of 4000"):
         budget.check_room(slots, 2000)
     budget.check_room(slots[1:], 2000)
+    budget.check_room(slots, 2000, follows=True)  # its request is being heard
 
 
 def test_a_stream_claims_what_the_latest_sentences_took() -> None:
