@@ -1,5 +1,5 @@
 """What becomes of more requests than a GPU can speak? `python -m tools.capacity.overload [--rates
-60,80] [--pages 440]`
+60,80] [--pages 440] [--sentences 2,7]`
 
 Requests that come by chance at one GPU with both engines, simulated from a profile as by
 `tools.capacity.measured`: who is refused, and what those hear who are not.
@@ -24,6 +24,8 @@ from tools.capacity.measured import loads
 
 SENTENCES = (2.0, 7.0)
 """Seconds, as the sentences of `bench.field` have; 4.5 on average."""
+_COUNTED = 20.0
+"""Seconds that are counted; with long sentences as many as several of them take."""
 _STARTING = 5.0
 """Seconds of the same load that are not counted."""
 _PLACES = 1_024
@@ -49,11 +51,20 @@ class Heard:
 
 
 def heard(
-    profile: EngineProfile, rate: float, pages: int, *, adaptive: bool = True, seconds: float = 20.0, seed: int = 1
+    profile: EngineProfile,
+    rate: float,
+    pages: int,
+    *,
+    adaptive: bool = True,
+    sentences: tuple[float, float] = SENTENCES,
+    seconds: float | None = None,
+    seed: int = 1,
 ) -> Heard:
     """rate: requests a second. pages: of the pool, prompts not included. adaptive: whether late
-    pieces lower the limit of the orchestrator.
+    pieces lower the limit of the orchestrator. sentences: the shortest and the longest, in seconds.
+    seconds: that are counted; None: enough for such sentences.
     """
+    seconds = max(_COUNTED, sum(sentences)) if seconds is None else seconds
     layout = FleetLayout(
         replicas=dict.fromkeys(STAGES, 1),
         shared=True,
@@ -64,9 +75,9 @@ def heard(
         reserve_tokens=_RESERVE_TOKENS,
         pages=pages,
     )
-    fleet = Fleet(profile, layout, Speech(seconds=SENTENCES), seed, period=seconds)
+    fleet = Fleet(profile, layout, Speech(seconds=sentences), seed, period=seconds)
     fleet.outcome.counted_from = _STARTING
-    by_chance(fleet, rate * sum(SENTENCES) / 2, seconds + _STARTING, seed=seed + 5)
+    by_chance(fleet, rate * sum(sentences) / 2, seconds + _STARTING, seed=seed + 5)
     fleet.run(seconds + _STARTING)
     fleet.drain()
     (period, *_), (decoder, *_) = fleet.outcome.periods, [pod.decoder for pod in fleet.token2wav.pods]
@@ -95,10 +106,15 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pages", type=whole(1, 1 << 20), default=440, help="seconds of sound that the pool holds (default: 440)"
     )
+    parser.add_argument(
+        "--sentences", type=loads, default=[2, 7], metavar="N,N", help="shortest and longest, seconds (default: 2,7)"
+    )
     parser.add_argument("--unlimited", action="store_true", help="without the orchestrator's adaptive limit")
     try:
         options = parser.parse_args(list(given) if given is not None else None)
         profile = read_profile(options.report) if options.report else default_profile()
+        if len(options.sentences) != 2:
+            raise SettingsError("--sentences takes the shortest and the longest, such as 2,7")
     except WrongUsage as error:
         print(f"{error.usage}cosyserve: {error}", file=sys.stderr)
         return 2
@@ -106,7 +122,8 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"cosyserve: {error}", file=sys.stderr)
         return 2
     for rate in options.rates:
-        one = heard(profile, rate, options.pages, adaptive=not options.unlimited)
+        least, longest = options.sentences
+        one = heard(profile, rate, options.pages, adaptive=not options.unlimited, sentences=(least, longest))
         print(
             f"{rate} a second, {options.pages} pages: {one.refused} of {one.arrived} refused, {one.gap_free:.1%} of "
             f"{one.served} without a gap, first sound p50 {1000 * one.p50:.0f}, p95 {1000 * one.p95:.0f} ms, "

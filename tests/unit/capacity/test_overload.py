@@ -17,3 +17,5 @@ def test_with_too_few_pages_some_are_refused_and_nobody_waits_for_blocks_that_ar
 def test_a_load_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--rates", "0"]) == 2
     assert "no list of numbers" in capsys.readouterr().err
+    assert main(["--sentences", "5"]) == 2
+    assert "the shortest and the longest" in capsys.readouterr().err
