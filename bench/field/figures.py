@@ -78,7 +78,7 @@ class Row:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Row":
-        """Of `as_dict`, that JSON may have been. Reports of before have no `hints` and no `spent`."""
+        """Of `as_dict`, that JSON may have been. Earlier reports have no `hints` and no `spent`."""
         lists = {name: tuple(fields.get(name, ())) for name in ("voices", "reasons", "hints")}
         spent = {name: tuple(values) for name, values in fields.get("spent", {}).items()}
         percentiles = {
