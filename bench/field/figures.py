@@ -78,9 +78,9 @@ class Row:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Row":
-        """Of `as_dict`, that JSON may have been."""
-        lists = {name: tuple(fields[name]) for name in ("voices", "reasons", "hints")}
-        spent = {name: tuple(values) for name, values in fields["spent"].items()}
+        """Of `as_dict`, that JSON may have been. Earlier reports have no `hints` and no `spent`."""
+        lists = {name: tuple(fields.get(name, ())) for name in ("voices", "reasons", "hints")}
+        spent = {name: tuple(values) for name, values in fields.get("spent", {}).items()}
         percentiles = {
             name: {percent: tuple(three) for percent, three in fields[name].items()} for name in ("first", "audible")
         }

@@ -252,8 +252,8 @@ class EngineLoad(google.protobuf.message.Message):
     the number of streams that the engine can serve in real time. Above 0.
     """
     pieces: builtins.int
-    """Pieces of audio sent, since the start, to listeners that were already playing; 0 for the
-    speech-token model.
+    """Pieces of audio sent, since the start, to listeners that were already playing, and first sounds
+    where streams share steps, as on a GPU; 0 for the speech-token model.
     """
     late_pieces: builtins.int
     """How many of them the engine finished too late for gap-free playback although its input was

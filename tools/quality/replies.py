@@ -9,8 +9,9 @@ recordings of them are said by each voice. With --wavs a folder of other recordi
 
 A voice's word error rate may be 3 %, or a point above that of recordings of the same texts: of
 those that are converted, or of the recipe's teacher (--reference; `recipes.demo_voice.wavs` writes
-them). The table ends with that limit and a verdict on each voice; --max-wer makes the limit another
-one and the verdict the exit status.
+them). The table ends with that limit and a verdict on each voice, which is printed only: with
+--max-wer, which makes the limit another one, the verdict is the exit status too. Rates are judged
+as they are printed, to a hundredth of a percent.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
 """
@@ -89,7 +90,8 @@ def parser() -> argparse.ArgumentParser:
         (
             "--max-wer",
             float,
-            "largest word error rate of a voice and seed, by its best ear (see above); 0.03 for 3 %%",
+            "largest word error rate of a voice and seed, by its best ear; 0.03 for 3 %%. Without it the verdict is "
+            "printed only",
         ),
     ):
         options.add_argument(name, type=kind, metavar="X", help=text)

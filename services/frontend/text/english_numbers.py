@@ -37,8 +37,9 @@ def whole(digits: str) -> list[str]:
 
 def grouped(digits: str) -> str:
     """A number of at most 36 digits in written English, `"1234"` as "one thousand, two hundred and
-    thirty-four": the form of the library `inflect`, which compatibility specification section 2.1
-    names, and whose import takes seconds of computing.
+    thirty-four" (compatibility specification section 2.1): commas between the groups of three
+    digits, "and" in place of the last comma where the last group is below a hundred, and a hyphen
+    between tens and ones.
     """
     numbers = [int(digits) // 1000**power % 1000 for power in range(len(_GROUPS))]
     words = [" ".join(_cardinal(number)).replace("ty ", "ty-") for number in numbers]

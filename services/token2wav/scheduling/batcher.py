@@ -117,7 +117,7 @@ class Batcher:
         """
         with self._changed:
             now = self._clock.now()
-            if slot.append(tokens):
+            if slot.append(tokens) and not (slot.over or slot.cancelled):
                 self._next_step.first_hops.came(slot, now)
             if slot.tokens_at is not None:
                 self._pace.add(len(tokens), now - slot.tokens_at)

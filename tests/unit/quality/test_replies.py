@@ -101,6 +101,8 @@ def test_a_voice_may_be_a_point_worse_than_the_recordings(recorded: float | None
         "  bert, seed 1: 25.00 %, beyond",
     ]
     assert RateLimit(recorded=0.24).exceeded(bad) == []
+    assert RateLimit(0.24996).exceeded(bad) == [], "25.00 % of 25.00 %, as printed"
+    assert RateLimit(0.24994).verdicts([bad]).endswith("25.00 %, beyond")
 
 
 def test_the_list_is_held_out_short_and_of_several_sentences() -> None:

@@ -116,6 +116,7 @@ class RepliesQuality:
 class RateLimit:
     """The largest word error rate of a voice and seed, by its best ear: `fixed`, or a point above
     that of recordings of the same texts where this is more. recorded: theirs, None without any.
+    Rates are compared as they are printed, to a hundredth of a percent.
     """
 
     fixed: float = 0.03
@@ -149,7 +150,7 @@ class RateLimit:
         ]
 
     def _beyond(self, quality: RepliesQuality) -> bool:
-        return round(quality.word_error_rate - self.largest, 9) > 0
+        return round(quality.word_error_rate, 4) > round(self.largest, 4)
 
 
 @dataclass(frozen=True)

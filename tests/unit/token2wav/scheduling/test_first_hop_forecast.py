@@ -93,3 +93,12 @@ def test_a_player_that_has_little_left_is_served_at_once() -> None:
     # 120 ms of sound at 0.11, and the next block is there when they have nearly been played.
     scene = Scene([(OPENS + 0.03, 25)], comes=AHEAD)
     assert scene.playing[-1] == pytest.approx(OPENS + 0.03 + STEP)
+
+
+def test_a_stream_that_is_over_teaches_nothing() -> None:
+    scene = Scene([], comes=None)
+    over = scene.slots[id(scene.first)]
+    assert over.over
+    learned = list(scene.batcher._next_step.first_hops._seen)
+    scene.batcher.feed(over, voice(16).tokens)
+    assert list(scene.batcher._next_step.first_hops._seen) == learned
