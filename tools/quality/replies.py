@@ -9,9 +9,9 @@ recordings of them are said by each voice. With --wavs a folder of other recordi
 
 A voice's word error rate may be 3 %, or a point above that of recordings of the same texts: of
 those that are converted, or of the recipe's teacher (--reference; `recipes.demo_voice.wavs` writes
-them). The table ends with that limit and a verdict on each voice, which is printed only: with
---max-wer, which makes the limit another one, the verdict is the exit status too. Rates are judged
-as they are printed, to a hundredth of a percent.
+them). The table ends with that limit and a verdict on each voice. --max-wer makes the limit another
+one and the verdict the exit status; without it the verdict is printed only. Rates are judged as
+they are printed, to a hundredth of a percent.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
 """

@@ -25,6 +25,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "Hi."
 ARRIVING = "Oh. U?"
 WHOLE = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
+MODES: dict[str, dict[str, str]] = {
+    "zero_shot": {"prompt_mode": "zero_shot"},
+    "cross_lingual": {"prompt_mode": "cross_lingual"},
+    "sft": {"prompt_mode": "sft"},
+    "instruct": {"instruction": "Slow."},
+}
 OFTEN_SILENT = SilentTokens(ids=frozenset(range(3000)), longest_run=1)
 """So many that runs of them are in every sentence of random weights."""
 
@@ -60,10 +66,11 @@ async def test_streamed_is_whole_and_resumed_is_the_tail(stack: WholeStack) -> N
     assert await say(stack, start_sample=3_001, **form) == (await say(stack, **form, **WHOLE))[3_001:]
 
 
-async def test_request_n_is_request_1_and_together_is_one_by_one(stack: WholeStack) -> None:
-    requests = [{"text": "abc"[: 1 + number] + ".", "seed": number} for number in range(3)]
+@pytest.mark.parametrize("count", [2, 3])
+async def test_request_n_is_request_1_and_together_is_one_by_one(stack: WholeStack, count: int) -> None:
+    requests = [{"text": "abc"[: 1 + number] + ".", "seed": number} for number in range(count)]
     alone = [await say(stack, **request) for request in requests]
-    assert len(set(alone)) == 3
+    assert len(set(alone)) == count
     assert list(await asyncio.gather(*(say(stack, **request) for request in requests))) == alone
     assert await say(stack, **requests[0]) == alone[0]
 
@@ -76,19 +83,15 @@ async def test_the_cutting_of_arriving_text_is_not_heard(stack: WholeStack, mode
     assert await write(stack, [ARRIVING[:3], ARRIVING[3:]], mode=mode, start_sample=10_001) == whole[20_002:]
 
 
-async def test_every_mode_speaks_and_is_resumed(stack: WholeStack) -> None:
+@pytest.mark.parametrize("names", [tuple(MODES), ("zero_shot", "instruct")], ids=["every", "two"])
+async def test_every_mode_speaks_and_is_resumed(stack: WholeStack, names: Sequence[str]) -> None:
     spoken = {}
-    for name, options in {
-        "zero_shot": {"prompt_mode": "zero_shot"},
-        "cross_lingual": {"prompt_mode": "cross_lingual"},
-        "sft": {"prompt_mode": "sft"},
-        "instruct": {"instruction": "Slow."},
-    }.items():
-        spoken[name] = await say(stack, **options)
+    for name in names:
+        spoken[name] = await say(stack, **MODES[name])
         assert len(spoken[name]) > 24_000, name
-        assert await say(stack, start_sample=10_001, **options, **WHOLE) == spoken[name][20_002:], name
+        assert await say(stack, start_sample=10_001, **MODES[name], **WHOLE) == spoken[name][20_002:], name
     assert spoken["zero_shot"] == await say(stack)
-    assert len(set(spoken.values())) == 4
+    assert len(set(spoken.values())) == len(names)
 
 
 @pytest.mark.parametrize("arrives", [False, True])
