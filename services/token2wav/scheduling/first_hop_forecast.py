@@ -1,7 +1,7 @@
 """When the tokens of first hops are expected, so that no step that can wait begins just before.
 
 A step under way is not interrupted: a first hop whose tokens come a moment after it began waits for
-its end. Who has a second of sound left loses nothing by waiting for that first hop instead.
+its end. A player with a second of sound left hears no gap if its step waits for that first hop.
 """
 
 from collections import deque
