@@ -25,7 +25,7 @@ FROM ${PYTHON_IMAGE} AS slim
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
 COPY models/demo models/demo
-COPY models/cosyvoice2-0.5b.toml models/cosyvoice3-0.5b.toml models/
+COPY models/cosyvoice2-0.5b.toml models/cosyvoice3-0.5b.toml models/step-audio2-token2wav.toml models/
 COPY constraints.txt ./
 RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
 
@@ -92,7 +92,7 @@ FROM ${TENSORRT_LLM_IMAGE} AS llm
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
 COPY models/demo models/demo
-COPY models/cosyvoice2-0.5b.toml models/cosyvoice3-0.5b.toml models/
+COPY models/cosyvoice2-0.5b.toml models/cosyvoice3-0.5b.toml models/step-audio2-token2wav.toml models/
 COPY constraints-trtllm.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
     --mount=from=wheel,source=/source/tools,target=/tools \
@@ -123,7 +123,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-de
     && install --directory --owner=10001 --group=10001 /var/cache/cosyserve
 WORKDIR /app
 COPY models/demo models/demo
-COPY models/cosyvoice2-0.5b.toml models/cosyvoice3-0.5b.toml models/
+COPY models/cosyvoice2-0.5b.toml models/cosyvoice3-0.5b.toml models/step-audio2-token2wav.toml models/
 COPY constraints.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
     pip install --no-cache-dir --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[token2wav,engines]" ${TENSORRT_PACKAGE:+"${TENSORRT_PACKAGE}"} \

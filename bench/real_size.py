@@ -3,6 +3,7 @@ are not at hand.
 
     python -m bench.real_size DIR        a whole model directory, in seconds
     python -m bench.real_size DIR --generation cosyvoice3 [--size bundled]
+    python -m bench.real_size DIR --generation step-audio2   flow and vocoder alone, for the first
 
 Source of names and shapes: compatibility specification sections 3.5, 4.7 and 5.5. CosyVoice3 and
 the size of the bundled voice: `bench.generations`.
@@ -20,9 +21,11 @@ from torch import Tensor
 
 from bench.generations.random_models import write_bundled_cosyvoice2, write_cosyvoice3
 from bench.generations.random_weights import llm_tensors, prompts, sound_tensors, voiced_tensors
+from bench.generations.step_audio2 import write_step_audio2
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.reading import GENERATIONS
+from cosyserve.generations.separate_decoder import DECODERS, STEP_AUDIO2
 from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.unet.weights import UnetConfig
@@ -113,10 +116,14 @@ def write(target: Path, *, ends: bool = True) -> None:
 
 
 def write_model(target: Path, generation: str, size: str, *, ends: bool = True) -> None:
-    """A model directory of either generation, `published` or `bundled` in size. ends: as in
-    `write`.
+    """A model directory of either generation, `published` or `bundled` in size, or one of
+    Step-Audio2's flow and vocoder, `published` alone. ends: as in `write`.
     """
-    if generation == COSYVOICE3.name:
+    if generation == STEP_AUDIO2.name:
+        if size != "published":
+            raise ValueError(f"{STEP_AUDIO2.title} has no size {size!r}; there is 'published'")
+        write_step_audio2(target, vocoder_tensors())
+    elif generation == COSYVOICE3.name:
         write_cosyvoice3(target, size, ends=ends)
     elif size == "bundled":
         write_bundled_cosyvoice2(target, ends=ends)
@@ -127,7 +134,8 @@ def write_model(target: Path, generation: str, size: str, *, ends: bool = True) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--generation", choices=[each.name for each in GENERATIONS], default=COSYVOICE2.name)
+    names = [generation.name for generation in GENERATIONS] + [decoder.name for decoder in DECODERS]
+    parser.add_argument("--generation", choices=names, default=COSYVOICE2.name)
     parser.add_argument(
         "--size", choices=("published", "bundled"), default="published", help="bundled: of the bundled voice"
     )

@@ -15,11 +15,13 @@ import contextlib
 import itertools
 import statistics
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.load.command_line import add_stack_options, command, user_errors
+from bench.load.sentence_length import sentences_of
 from bench.load.stack import TEXTS, endpoint, gpu_megabytes, room_for
 from bench.parts.provenance import machine
 from bench.reports.plots import plot
@@ -29,6 +31,10 @@ from cosyserve.load.measurement import Outcome, back_off, closed_loop, poisson
 from cosyserve.load.player import listen
 
 ARRIVALS = ("closed", "poisson", "listening")
+WARM = 32
+"""Listeners come one after the other; if all came at once in the warm-up, what they hold together
+would be more than the load that is measured ever holds.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,12 @@ class LoadCallers:
 
 
 async def measure(askers: LoadCallers, arrivals: str, streams: int, seconds: float) -> Level:
-    """One load, after a warm-up with the same number of askers. Raises ValueError when no answer
-    came.
+    """One load, after a warm-up with the same number of askers, of listeners WARM at most. Raises
+    ValueError when no answer came.
     """
     before = Outcome()
-    await asyncio.gather(*(askers.ask(number, before) for number in range(streams)))
+    warm = min(streams, WARM) if arrivals == "listening" else streams
+    await asyncio.gather(*(askers.ask(number, before) for number in range(warm)))
     outcome, first, begin = Outcome(), 1_000_000, time.monotonic()
     if not before.heard:
         raise ValueError(f"no request of {streams} was answered: {sorted(set(before.failures))}")
@@ -91,6 +98,9 @@ async def run(options: argparse.Namespace) -> list[Level]:
     if not wanted:
         return levels
     async with contextlib.AsyncExitStack() as exits:
+        if options.sentence_seconds:
+            directory = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="cosyserve-bench-")))
+            options.model = sentences_of(options.model, options.sentence_seconds, directory)
         address = await exits.enter_async_context(endpoint(options, room_for(max(options.streams) * 2 + 8)))
         clients = [await exits.enter_async_context(AsyncClient(address)) for _ in range(options.connections)]
         askers, over = LoadCallers(tuple(clients), options.voice), set[str]()
@@ -126,6 +136,13 @@ def main(arguments: list[str] | None = None) -> int:
     add_stack_options(parser)
     parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
     parser.add_argument("--voice", default="", help="(default: the server's)")
+    parser.add_argument(
+        "--sentence-seconds",
+        type=float,
+        metavar="SECONDS",
+        help="each sentence is made as long as its text times what gives so many seconds on average, whatever the "
+        "model would say (default: as the model ends them)",
+    )
     parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
     parser.add_argument(
         "--arrivals",

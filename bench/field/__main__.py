@@ -38,6 +38,8 @@ LIMIT_SECONDS = 480.0
 """Of a part."""
 SMALL = Amount(rates=(1.0, 4.0, 10.0), requests=20, seconds=5.0, warm=2.0)
 """Without a GPU."""
+SHORT = Amount(requests=60, seconds=6.0, warm=3.0)
+"""With --short: every part within two minutes, with wider intervals."""
 MEBIBYTE = 1 << 20
 
 
@@ -61,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--backend", choices=("torch", FAKE), help="(default: torch; fake without a GPU)")
     add_stack_options(options)
     options.add_argument("--rates", type=_rates, metavar="N,N", help="requests a second (default: 1 to 80)")
+    options.add_argument("--short", action="store_true", help="fewer requests: each part within two minutes")
     options.add_argument(
         "--requests", type=_count, metavar="N", help="of a load, at least (default: 200; 20 without a GPU)"
     )
@@ -83,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if running and options.model:
         top.error("--model is of services that are started here, --url and --target name a running server")
     # A running server is asked as much as a GPU is: it says nothing of the machine that asks.
-    amount = _amount(options, Amount() if present or running else SMALL)
+    usual = SHORT if options.short else Amount()
+    amount = _amount(options, usual if present or running else SMALL)
     random_weights = present and not running and options.model is None
     model = None if running else options.model or (_random_directory(options.generation) if random_weights else DEMO)
     with user_errors(NAME):

@@ -1,7 +1,7 @@
 """What one listener heard."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cosyserve.audio.audibility import FirstAudible
 from cosyserve.audio.encoding import Encoding
@@ -19,7 +19,9 @@ class Answer:
     the first byte of sound. audible: until the player plays the first audible sample; None without
     one. dry: how often a player that begins with the first byte had nothing left; longest_dry: for
     how long at most. audio: seconds of sound; in_window: of those, what arrived while requests were
-    counted. reason: why there is no answer.
+    counted. reason: why there is no answer. hint: seconds after which a
+    refused one may come again, as the server says. spent: milliseconds until the first sound, by
+    what they were spent on, where the server reports it.
     """
 
     number: int
@@ -34,6 +36,8 @@ class Answer:
     audio: float = 0.0
     in_window: float = 0.0
     reason: str = ""
+    hint: float | None = None
+    spent: dict[str, float] = field(default_factory=dict)
 
 
 class Listener:
@@ -60,7 +64,9 @@ class Listener:
         if begin <= self._at + now <= end:
             self._in_window += seconds
 
-    def answer(self, number: int, *, counted: bool, late: float, end: float) -> Answer:
+    def answer(
+        self, number: int, *, counted: bool, late: float, end: float, spent: dict[str, float] | None = None
+    ) -> Answer:
         """After the last piece. One without a sample has failed."""
         dry: Sequence[float] = [stall.seconds for stall in self._player.dry]
         first = self._player.first_sound
@@ -77,4 +83,5 @@ class Listener:
             audio=self._player.audio,
             in_window=self._in_window,
             reason="an answer without sound" if first is None else "",
+            spent=spent or {},
         )

@@ -73,22 +73,22 @@ async def _heard(request: Request, job: Job, asked: Door, answers: list[Answer])
     due = job.start + request.at
     late = time.monotonic() - due
     listener = Listener(request.at, (job.begin, job.end), any_sample=job.any_sample)
-    state, reason = "", ""
+    state, reason, hint, spent = "", "", None, dict[str, float]()
     try:
-        async with asyncio.timeout(LONGEST_SECONDS), aclosing(asked.pieces(request)) as pieces:
+        async with asyncio.timeout(LONGEST_SECONDS), aclosing(asked.pieces(request, spent)) as pieces:
             async for piece in pieces:
                 listener.arrived(time.monotonic() - due, piece)
     except (Overloaded, Refused) as error:
-        state, reason = REFUSED, str(error)
+        state, reason, hint = REFUSED, str(error), error.retry_after
     except TimeoutError:
         state, reason = FAILED, f"not complete after {LONGEST_SECONDS:g} s"
     except (CosyserveError, OSError, EOFError, ValueError) as error:
         state, reason = FAILED, f"{type(error).__name__}: {error}"
     end = time.monotonic() - due
     if state:
-        answers.append(Answer(request.number, request.counted, state, late, end, reason=reason))
+        answers.append(Answer(request.number, request.counted, state, late, end, reason=reason, hint=hint))
     else:
-        answers.append(listener.answer(request.number, counted=request.counted, late=late, end=end))
+        answers.append(listener.answer(request.number, counted=request.counted, late=late, end=end, spent=spent))
 
 
 async def _serve(kind: str, address: str) -> None:

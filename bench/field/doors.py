@@ -10,9 +10,13 @@ from bench.field.arrivals import Request
 from bench.field.loads import GRPC
 from bench.load.http_caller import HttpCaller
 from cosyserve.client import AsyncClient
+from cosyserve.client.types import STAGES
 
 LONGEST_SECONDS = 60.0
 """Of a request; one that takes longer has failed."""
+ADMITTED = "from admission"
+"""Milliseconds from admission to the first message with sound."""
+SPENT = (*STAGES, ADMITTED)
 _CONNECTIONS = 4
 """Of gRPC, which share the requests of a process."""
 
@@ -20,9 +24,11 @@ _CONNECTIONS = 4
 class Door(Protocol):
     """A server that is asked."""
 
-    def pieces(self, request: Request) -> AsyncGenerator[bytes]:
-        """Its sound as it arrives, 16-bit PCM. Raises Refused or Overloaded for a request that is
-        not admitted, CosyserveError, OSError, EOFError or ValueError for one that fails."""
+    def pieces(self, request: Request, spent: dict[str, float]) -> AsyncGenerator[bytes]:
+        """Its sound as it arrives, 16-bit PCM. spent: filled behind the last piece with the
+        milliseconds of each of SPENT, where the server reports it. Raises Refused or Overloaded for
+        a request that is not admitted, CosyserveError, OSError, EOFError or ValueError for one that
+        fails."""
 
 
 class HttpDoor:
@@ -40,7 +46,7 @@ class HttpDoor:
         for caller in self._idle:
             caller.close()
 
-    async def pieces(self, request: Request) -> AsyncGenerator[bytes]:
+    async def pieces(self, request: Request, spent: dict[str, float]) -> AsyncGenerator[bytes]:
         caller = self._idle.pop() if self._idle else HttpCaller(self._address)
         async with aclosing(caller.pieces(request.text, "pcm", request.seed, request.voice)) as pieces:
             async for piece in pieces:
@@ -65,7 +71,7 @@ class GrpcDoor:
     ) -> None:
         await self._exits.aclose()
 
-    async def pieces(self, request: Request) -> AsyncGenerator[bytes]:
+    async def pieces(self, request: Request, spent: dict[str, float]) -> AsyncGenerator[bytes]:
         client = self._clients[request.number % len(self._clients)]
         speech = client.synthesize(
             request.text, voice=request.voice, seed=request.seed, timeout=LONGEST_SECONDS, resume_seconds=0
@@ -73,6 +79,9 @@ class GrpcDoor:
         async with speech:
             async for chunk in speech:
                 yield chunk.audio
+        if speech.summary is not None:
+            spent |= speech.summary.first_sound
+            spent[ADMITTED] = speech.summary.first_sound_milliseconds
 
 
 def door(kind: str, address: str) -> contextlib.AbstractAsyncContextManager[Door]:

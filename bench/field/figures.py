@@ -2,16 +2,18 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.field.answer import ANSWERED, FAILED, REFUSED
+from bench.field.answer import ANSWERED, FAILED, REFUSED, Answer
 from bench.field.arrivals import Schedule
 from bench.field.callers import Heard
+from bench.field.doors import ADMITTED, SPENT
 from bench.field.loads import Load
+from cosyserve.client.types import STAGES
 
 PERCENTILES = (50, 95, 99)
 RESAMPLES, COVERAGE = 2_000, 0.95
@@ -22,6 +24,10 @@ LATE_MILLISECONDS, BUSY = 2.0, 0.7
 request was sent, and the share of a core.
 """
 
+ELSEWHERE, WAY = "elsewhere", "way"
+"""Milliseconds between admission and first message that no stage counts; and those before and
+behind both, on the way of the request and of the sound, and late sending.
+"""
 Interval = tuple[float, float, float]
 """A value and the ends of its interval."""
 
@@ -37,6 +43,8 @@ class Row:
     mean_audio: seconds of an answer. audio_per_second: seconds of sound that arrived in a second,
     while requests were counted. at_once: requests under way at most. late: milliseconds, 99th
     percentile, and busy: share of a core, of the calling processes. reasons: why requests failed.
+    hints: seconds after which refused ones may come again, as the server says: the fewest, the
+    median and the most. spent: p50 and p95 of the milliseconds of each of SPENT, ELSEWHERE and WAY.
     """
 
     load: str
@@ -60,6 +68,8 @@ class Row:
     late: float
     busy: float
     reasons: tuple[str, ...] = ()
+    hints: tuple[float, ...] = ()
+    spent: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def client_bound(self) -> bool:
@@ -68,12 +78,13 @@ class Row:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Row":
-        """Of `as_dict`, that JSON may have been."""
-        lists = {name: tuple(fields[name]) for name in ("voices", "reasons")}
+        """Of `as_dict`, that JSON may have been. Earlier reports have no `hints` and no `spent`."""
+        lists = {name: tuple(fields.get(name, ())) for name in ("voices", "reasons", "hints")}
+        spent = {name: tuple(values) for name, values in fields.get("spent", {}).items()}
         percentiles = {
             name: {percent: tuple(three) for percent, three in fields[name].items()} for name in ("first", "audible")
         }
-        return cls(**{**fields, **lists, **percentiles})
+        return cls(**{**fields, **lists, **percentiles, "spent": spent})
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -110,7 +121,22 @@ def row(load: Load, plan: Schedule, heard: Heard, *, any_sample: bool) -> Row:
         late=1000 * float(np.percentile([one.late for one in counted], 99)),
         busy=heard.busy,
         reasons=tuple(failures[:3]),
+        hints=_hints([one.hint for one in counted if one.hint is not None]),
+        spent=_spent([one for one in answered if one.spent]),
     )
+
+
+def _hints(seconds: Sequence[float]) -> tuple[float, ...]:
+    return (min(seconds), float(np.median(seconds)), max(seconds)) if seconds else ()
+
+
+def _spent(answers: Sequence[Answer]) -> dict[str, tuple[float, float]]:
+    if not answers:
+        return {}
+    values = {name: [one.spent[name] for one in answers] for name in SPENT}
+    values[ELSEWHERE] = [one.spent[ADMITTED] - sum(one.spent[stage] for stage in STAGES) for one in answers]
+    values[WAY] = [1000 * (one.first or 0.0) - one.spent[ADMITTED] for one in answers]
+    return {name: (float(np.percentile(each, 50)), float(np.percentile(each, 95))) for name, each in values.items()}
 
 
 def intervals(values: Sequence[float], name: str = "") -> dict[str, Interval]:

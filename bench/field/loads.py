@@ -86,9 +86,10 @@ def groups(amount: Amount, voices: Sequence[str]) -> list[Group]:
     )
     found.append(Group("lengths", f"texts of {', '.join(FIXED_SECONDS)} s, {FIXED_RATE:g} a second", fixed))
     for name, cold in (("warm", False), ("cold", True)):
-        # Only the number of requests counts here: each voice has a load of its own.
+        # Only the number of requests counts here: each voice has a load of its own. Over gRPC the
+        # server reports what the time was spent on.
         each = tuple(
-            Load(voice, HTTP, VOICES_RATE, amount.slow, 0.0, (voice,), warm=amount.warm) for voice in all_voices
+            Load(voice, GRPC, VOICES_RATE, amount.slow, 0.0, (voice,), warm=amount.warm) for voice in all_voices
         )
         about = f"each voice by itself, {name}, {VOICES_RATE:g} requests a second"
         found.append(Group(f"voices-{name}", about, each, cold))

@@ -72,12 +72,37 @@ def text(whole: Mapping[str, Any]) -> list[str]:
             f"**The caller may be what was measured**: requests were sent more than {LATE_MILLISECONDS:g} ms late "
             f"(p99), or a calling process used more than {BUSY:.0%} of a core: {', '.join(bound)}."
         )
+    reported = {f"{name} {one.load}": one.spent for name, these in rows.items() for one in these if one.spent}
+    hints = [f"{name} {one.load}: {_hinted(one)}" for name, these in rows.items() for one in these if one.refused]
     failures = sorted({why for one in every for why in one.reasons})
     sections = {
         f"{name}: {part['about']}": table(_HEAD, [_cells(one) for one in rows[name]]) for name, part in parts.items()
     }
+    if reported:
+        names = list(next(iter(reported.values())))
+        sections["Milliseconds until the first sound, p50 / p95"] = table(
+            ("load", *(name.replace("_", " ") for name in names)),
+            [
+                [load, *(f"{p50:.1f} / {p95:.1f}" for p50, p95 in (spent[name] for name in names))]
+                for load, spent in reported.items()
+            ],
+        )
     lines = ["# The method of tts_bench", "", f"{Subject(**whole['subject'])}.", ""]
-    return [*lines, *(f"* {note}" for note in notes), "", *titled(sections), *(f"* failed: {why}" for why in failures)]
+    return [
+        *lines,
+        *(f"* {note}" for note in notes),
+        "",
+        *titled(sections),
+        *(f"* failed: {why}" for why in failures),
+        *(f"* refused: {one}" for one in hints),
+    ]
+
+
+def _hinted(one: Row) -> str:
+    if not one.hints:
+        return f"{one.refused}, without a hint"
+    least, median, most = one.hints
+    return f"{one.refused}, to come again after {median:.1f} s ({least:.1f}-{most:.1f})"
 
 
 def _cells(one: Row) -> list[str | int | float]:

@@ -18,7 +18,9 @@ from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 FAKE = "fake"
 PLACES = 1_024
-"""Requests at once that no stage refuses, so that the machine is measured and not a limit."""
+"""Requests at once that no setting refuses; the services refuse what they cannot speak in time."""
+_LIMITED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "auto"}
+"""As by default: refused requests get the time after which to come again."""
 ALL_VOICES = {"COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(4 << 30)}
 """The prompts of the five voices of random weights, 26 s, take 3.1 GB on a GPU; the default keeps
 two thirds of them.
@@ -73,7 +75,8 @@ async def serving(server: Server, *, cold: bool = False) -> AsyncIterator[Servin
         yield Serving(server.addresses, None, await _engines(known) if known else ())
         return
     pace = {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": str(_FAKE_TOKEN_MILLISECONDS)} if server.backend == FAKE else {}
-    environ = {**os.environ, **room_for(PLACES), **_QUIET, **pace, **server.settings, **(COLD if cold else {})}
+    own = room_for(PLACES) | _LIMITED | _QUIET | pace | dict(server.settings)
+    environ = {**os.environ, **own, **(COLD if cold else {})}
     begun, phases = time.monotonic(), list[str]()
 
     def hear(line: str) -> None:

@@ -160,11 +160,6 @@ def settings(engines: str, free: int) -> dict[str, str]:
     return {
         **ENGINES[engines],
         "COSYSERVE_TOKEN2WAV_STATE_BYTES": str(state_bytes(free)),
-        # Streams that outgrow it are computed again from their first block: no request is refused
-        # for a sentence that may be long.
-        "COSYSERVE_TOKEN2WAV_RESERVE_TOKENS": "25",
-        # More than any sentence here comes to; a prompt of 87 tokens is part of it.
-        "COSYSERVE_LLM_MAX_POSITIONS": "1024",
         # Random weights cannot speak.
         "COSYSERVE_ORCHESTRATOR_GUARDS": "false",
     }

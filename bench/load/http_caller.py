@@ -4,6 +4,7 @@ a gRPC client does: a full HTTP client would be measured in place of the gateway
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -23,7 +24,13 @@ class Answer:
 
 
 class Refused(ValueError):
-    """The server does not admit the request."""
+    """The server does not admit the request. retry_after: seconds after which it may be asked
+    again, as it says; None: it says nothing.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class HttpCaller:
@@ -74,8 +81,8 @@ class HttpCaller:
             answered = await self._reader.readuntil(b"\r\n\r\n")
             status = answered.split(maxsplit=2)[1]
             if status != b"200":
-                kind = Refused if status in _REFUSALS else ValueError
-                raise kind(f"the gateway answered {answered.splitlines()[0].decode()}")
+                message = f"the gateway answered {answered.splitlines()[0].decode()}"
+                raise Refused(message, _retry_after(answered)) if status in _REFUSALS else ValueError(message)
             while piece := await _chunk(self._reader):
                 yield piece
             whole = True
@@ -88,6 +95,12 @@ class HttpCaller:
         if self._reader is not None:
             self._writer.close()
             self._reader = None
+
+
+def _retry_after(head: bytes) -> float | None:
+    """Seconds, of the head of an answer."""
+    found = re.search(rb"(?im)^retry-after-ms: *([0-9.]+) *\r$", head)
+    return float(found[1]) / 1000 if found else None
 
 
 async def _chunk(reader: asyncio.StreamReader) -> bytes:

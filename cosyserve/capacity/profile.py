@@ -6,12 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cosyserve.spec import CHUNK_TOKENS, TOKENS_PER_SECOND
-
 CHUNK_POSITIONS = 256
 """Positions of prompts that one prefill chunk takes."""
-BLOCK_SECONDS = CHUNK_TOKENS / TOKENS_PER_SECOND
-"""Sound of a whole grid block."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +111,6 @@ class EngineProfile:
     def vocoder_pass(self, windows: int) -> float:
         """So many windows, one of each stream."""
         return self.vocoder[_bucket(self.vocoder, windows)] * _times(self.vocoder, windows)
-
-    def token2wav_step(self, blocks: int, behind: float) -> float:
-        """Everything that a step of single blocks takes, without another engine on the GPU."""
-        return self.host_step(blocks) + self.flow_pass(blocks, behind) + self.vocoder_pass(blocks)
 
     def host_step(self, blocks: int) -> float:
         """Of a step of so many blocks."""

@@ -77,20 +77,20 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     """The plan to serve, with its engines built and measured if asked; None if no configuration
     spoke.
     """
-    model = model_directory(arguments.model)
-    pair = model_pair(arguments)
-    examination = await asyncio.to_thread(examine, model, arguments.listen, decoder_model=decoder_directory(arguments))
+    model, decoder = model_directory(arguments.model), decoder_directory(arguments)
+    model_pair(arguments)  # a pair that does not fit is refused before anything is examined
+    examination = await asyncio.to_thread(examine, model, arguments.listen, decoder_model=decoder)
     for finding in examination.findings:
         if finding.state is State.PROBLEM:
             _print(f"problem: {finding.check}: {finding.observed}; {finding.means}; {finding.fix}")
     machine = examination.machine
     plans = await asyncio.to_thread(_plans, arguments, machine, model)
-    if pair:
-        plans = _for_pair(plans)
+    if decoder is not None:
+        plans = [_for_pair(plan) for plan in plans]
     if arguments.precompile:
         for plan in plans:
             steps = await asyncio.to_thread(
-                build_commands, plan.backends, machine, model, {**os.environ, **plan.environ}
+                build_commands, plan.backends, machine, model, {**os.environ, **plan.environ}, decoder
             )
             await precompile(steps, _print)
     if not (arguments.benchmark or arguments.test_all):
@@ -103,14 +103,17 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         report = functools.partial(_print, before="  ")
         trials.append(await run_trial(plan, model, arguments.gpu_sharing, report, _environ(arguments)))
     _show(trials)
-    noted = await asyncio.to_thread(_noted, trials, model)
+    noted = await asyncio.to_thread(_noted, trials, model, decoder)
     spoken = [trial for trial in trials if trial.measured is not None]
     if not spoken:
         _print("no configuration spoke; cosyserve doctor says what is wrong")
         return None
     if noted:  # what was measured separately for each service is served together
         ours, _ = choose_configuration(machine)
-        return await asyncio.to_thread(make_plan, ours, machine, model, forced=False, noted=noted)
+        plan = await asyncio.to_thread(
+            make_plan, ours, machine, model, forced=False, decoder_model=decoder, noted=noted
+        )
+        return _for_pair(plan) if decoder is not None else plan
     by_name = {plan.name: plan for plan in plans}
     # A plain start would use our own engine, too: no note is written for a hosted one that is
     # hardly faster.
@@ -119,34 +122,22 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     return by_name[fastest.name]
 
 
-def _for_pair(plans: list[Plan]) -> list[Plan]:
-    """The plans for a model of two directories, whose flow has neither kernels of our own nor
-    engines of other libraries: token2wav takes what there is. Raises SettingsError if none is left.
+def _for_pair(plan: Plan) -> Plan:
+    """The plan for a model of two directories, whose flow may have no kernels of our own: token2wav
+    takes them if there are some.
     """
-    left = [plan for plan in plans if plan.configuration.hosted != "token2wav"]
-    if not left:
-        raise SettingsError(
-            f"{', '.join(plan.name for plan in plans)}: exported graphs run the flow of --model only; leave "
-            "--token2wav-model or --force-config out"
-        )
-    return [
-        replace(
-            plan,
-            backends={**plan.backends, "token2wav": "torch"},
-            environ={name: value for name, value in plan.environ.items() if name != _KERNELS},
-        )
-        for plan in left
-    ]
+    own = {name: value for name, value in plan.environ.items() if (name, value) != (_KERNELS, "paged")}
+    return replace(plan, environ=own)
 
 
 def _environ(arguments: argparse.Namespace) -> dict[str, str]:
     return {**strictness(arguments.strict), **model_pair(arguments)}
 
 
-def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
+def _noted(trials: list[Trial], model: Path, decoder: Path | None) -> dict[str, str]:
     """By service, the hosted engine that is faster here; prints it and writes the notes."""
     try:
-        preferred = write_notes(trials, model)
+        preferred = write_notes(trials, model, decoder_model=decoder)
     except OSError as error:
         _print(f"the measurements cannot be saved: {error}")
         return {}
@@ -157,27 +148,31 @@ def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
 
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
     """The plans to prepare and measure; without measuring, the first is served."""
+    planned = functools.partial(make_plan, machine=machine, model=model, decoder_model=decoder_directory(arguments))
     if arguments.test_all:
         reasons = {configuration.name: configuration.lacks(machine) for configuration in CONFIGURATIONS}
         for name, reason in reasons.items():
             if reason:
                 _print(f"{name} cannot run here: {reason}")
-        return [make_plan(BY_NAME[name], machine, model, forced=True) for name in BY_NAME if reasons[name] is None]
+        return [planned(BY_NAME[name], forced=True) for name in BY_NAME if reasons[name] is None]
     if arguments.force_config:
-        return [make_plan(forced(arguments.force_config, machine), machine, model, forced=True)]
+        return [planned(forced(arguments.force_config, machine), forced=True)]
     configuration, skipped = choose_configuration(machine)
     for name, reason in skipped.items():
         if arguments.strict:
             raise SettingsError(f"--strict: {name} cannot run: {reason}")
         _print(f"not {name}: {reason}")
     if not arguments.benchmark:
-        return [make_plan(configuration, machine, model, forced=False, noted=read_notes(model))]
-    others, left = configurations_to_compare(machine, model, will_build=arguments.precompile)
+        noted = read_notes(model, decoder_model=decoder_directory(arguments))
+        return [planned(configuration, forced=False, noted=noted)]
+    others, left = configurations_to_compare(
+        machine, model, will_build=arguments.precompile, decoder_model=decoder_directory(arguments)
+    )
     for name, reason in left.items():
         _print(f"{name} is not measured: {reason}")
     return [
-        make_plan(configuration, machine, model, forced=False),
-        *(make_plan(other, machine, model, forced=True) for other in others if configuration.on_gpu),
+        planned(configuration, forced=False),
+        *(planned(other, forced=True) for other in others if configuration.on_gpu),
     ]
 
 

@@ -20,7 +20,9 @@ class Load:
     real_time_factor: float
     """Seconds of work for a second of speech, more than 0."""
     pieces: int = 0
-    """Pieces of sound sent to players that had started, since the start of the engine."""
+    """Pieces of sound sent to players that had started, and first sounds where streams share steps,
+    since the start of the engine.
+    """
     late_pieces: int = 0
     """Pieces of those that the engine produced too late."""
 
@@ -51,8 +53,9 @@ class EngineLoad:
                 self._busy, self._speech = self._busy - busy, self._speech - speech
 
     def handed_out(self, *, late: bool) -> None:
-        """Record a piece of sound for a listener whose player has started. late: the player ran dry
-        although the engine could have been in time.
+        """Record a piece of sound for a listener whose player has started, or a first sound where
+        streams share steps. late: the player ran dry although the engine could have been in time,
+        or the first sound came too long after its tokens.
         """
         with self._lock:
             self._pieces, self._late = self._pieces + 1, self._late + late

@@ -33,5 +33,6 @@ COSYVOICE2 = Generation(
     flow_network="conformer-unet",
     vocoder_network="hift",
     hold_back_frames=20,
+    state_bytes_per_second=231_000_000,
     weight_marks=(WeightMark("flow.pt", "decoder.estimator.down_blocks."), WeightMark("hift.pt", "conv_pre.", taps=7)),
 )

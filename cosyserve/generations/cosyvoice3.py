@@ -32,5 +32,6 @@ COSYVOICE3 = Generation(
     vocoder_network="causal-hift",
     # And three samples.
     hold_back_frames=4,
+    state_bytes_per_second=180_000_000,
     weight_marks=(WeightMark("flow.pt", "pre_lookahead_layer."), WeightMark("hift.pt", "conv_pre.", taps=5)),
 )

@@ -114,6 +114,8 @@ class Generation:
     """Mel frames at the end of what has arrived whose samples the vocoder holds back until more
     follow; a few samples may be added to them.
     """
+    state_bytes_per_second: int
+    """Of the flow's kept state with the published sizes in float32, for a second of sound."""
     weight_marks: tuple[WeightMark, ...]
     """By which weights of token2wav in the wrong directory are recognised."""
 

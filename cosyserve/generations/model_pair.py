@@ -10,18 +10,14 @@ from cosyserve.generations.separate_decoder import DECODERS, SeparateDecoder, de
 from cosyserve.model_directory import DECODER_YAML, ModelDirectory
 
 DECODER_MODEL = "COSYSERVE_TOKEN2WAV_DECODER_MODEL"
-PROMPT_AS_BLOCK = "COSYSERVE_ORCHESTRATOR_PROMPT_AS_BLOCK"
 
 
 def pair_variables(model: Path, decoder_model: Path | None) -> dict[str, str]:
     """The variables of the services by which they serve a model of two directories; none without a
     second one. Raises ModelError as `decoding_directory`.
     """
-    if decoder_model is None:
-        return {}
-    second = decoding_directory(model, decoder_model)
-    whole_prompt = decoder_of(second) is not None
-    return {DECODER_MODEL: str(decoder_model.resolve()), PROMPT_AS_BLOCK: str(whole_prompt).lower()}
+    decoding_directory(model, decoder_model)
+    return {} if decoder_model is None else {DECODER_MODEL: str(decoder_model.resolve())}
 
 
 def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelDirectory:

@@ -9,7 +9,7 @@ from cosyserve.errors import ModelError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import Generation
-from cosyserve.model_directory import ModelDirectory, Node
+from cosyserve.model_directory import DECODER_YAML, ModelDirectory, Node
 
 GENERATIONS: tuple[Generation, ...] = (COSYVOICE2, COSYVOICE3)
 
@@ -23,7 +23,11 @@ def generation_of(directory: ModelDirectory, known: Sequence[Generation] = GENER
     found = [each for each in known if any((directory.path / name).exists() for name in each.yaml_names)]
     if not found:
         names = ", ".join(name for each in known for name in each.yaml_names)
-        raise ModelError(f"{directory.path}: none of {names} is there; a model directory needs one")
+        alone = f"; with {DECODER_YAML} it holds flow and vocoder alone, for token2wav beside such a directory"
+        raise ModelError(
+            f"{directory.path}: none of {names} is there; a model directory needs one"
+            + (alone if (directory.path / DECODER_YAML).exists() else "")
+        )
     if len(found) > 1:
         names = " and ".join(_yaml_of(directory, each) for each in found)
         raise ModelError(

@@ -26,6 +26,8 @@ class Token2WavNetworks(Protocol):
     @property
     def hold_back_tokens(self) -> int: ...
     @property
+    def state_bytes_per_second(self) -> int: ...
+    @property
     def weight_marks(self) -> tuple[WeightMark, ...]: ...
 
 
@@ -44,6 +46,8 @@ class SeparateDecoder:
     """Keys from the top of the yaml, and the class that it names there, without its package."""
     flow_network: str
     vocoder_network: str
+    state_bytes_per_second: int
+    """See `Generation`; only of what is kept, where the past is bounded."""
     weight_marks: tuple[WeightMark, ...]
 
     @property
@@ -67,6 +71,7 @@ STEP_AUDIO2 = SeparateDecoder(
     ),
     flow_network="conformer-dit",
     vocoder_network="hift",
+    state_bytes_per_second=67_000_000,
     weight_marks=(WeightMark("flow.pt", "decoder.estimator.in_proj."), WeightMark("hift.pt", "conv_pre.", taps=7)),
 )
 DECODERS: tuple[SeparateDecoder, ...] = (STEP_AUDIO2,)

@@ -3,8 +3,8 @@ versions of libraries are supported, and recommended settings.
 
 The settings are variables of the services; they are calculated, not measured. Sizes are those of
 CosyVoice2-0.5B (docs/gpu.md): fused LLM 1.0 GB of weights, in float32 2.6 GB; token2wav 0.6 GB; a
-CUDA context and its graphs half a GB a process; a second of sound in the state of token2wav 116 MB
-in bfloat16, 231 MB in float32.
+CUDA context and its graphs half a GB a process. Step-Audio2's flow and vocoder have 0.55 GB that
+stay.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from cosyserve.engines.gpu_facts import AMPERE, TENSORRT, TRITON_DISTRIBUTIONS, Gpu, driver_cuda, gpus, library_versions
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 
 Version = tuple[int, ...]
 
@@ -223,8 +224,12 @@ class Recommendation:
     """Reasons for settings that are not obvious, one line each."""
 
 
-def recommended(machine: Machine, weights: int) -> Recommendation:
-    """weights: bytes of the checkpoints; a small model uses one thread."""
+def recommended(
+    machine: Machine, weights: int, second_bytes: int = COSYVOICE2.state_bytes_per_second
+) -> Recommendation:
+    """weights: bytes of the checkpoints; a small model uses one thread. second_bytes: see
+    `Generation.state_bytes_per_second`.
+    """
     gpu = machine.gpu
     tier = next((tier for tier in TIERS if gpu is not None and gpu.memory_mib >= tier.at_least), None)
     if gpu is None or tier is None:
@@ -232,7 +237,7 @@ def recommended(machine: Machine, weights: int) -> Recommendation:
             "no GPU" if gpu is None else f"{gpu.name} has {gpu.memory_mib} MiB, 2 GB are the least that holds an engine"
         )
         return on_cpu(machine, weights, reason)
-    return _on_gpu(machine, gpu, tier, weights)
+    return _on_gpu(machine, gpu, tier, weights, second_bytes)
 
 
 def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
@@ -241,7 +246,7 @@ def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
     return Recommendation("CPU", devices | _threads(machine, weights, "LLM", "TOKEN2WAV"), (reason,))
 
 
-def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendation:
+def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int, second_bytes: int) -> Recommendation:
     half = gpu.capability >= AMPERE
     usable = int(gpu.memory_mib * _USABLE)
     language_model, acoustic = (1500, 1100) if half else (3100, 1100)
@@ -263,7 +268,7 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendat
         "COSYSERVE_TOKEN2WAV_STATE_BYTES": str((pages - prompts) * _MIB),
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(tier.streams),
     }
-    seconds = (pages - prompts) * _MIB / (116e6 if half else 231e6)
+    seconds = (pages - prompts) * _MIB / (second_bytes / 2 if half else second_bytes)
     why.append(
         f"state for {seconds:.0f} s of sound at the published sizes, prompts included, plus {prompts} MiB of prompts "
         "that are kept"

@@ -34,6 +34,7 @@ class ServiceFacts:
     """Calls that are served at once by the settings; 0: not known."""
     limits: dict[str, float] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
+    prompt_as_block: bool = False
 
 
 def limits_of(settings: Any, *names: str) -> dict[str, float]:
@@ -199,6 +200,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             buckets=facts.buckets,
             limits=facts.limits,
             libraries=facts.libraries,
+            prompt_as_block=facts.prompt_as_block,
         )
         if facts.identity is not None:
             info.identity.CopyFrom(identity_to_proto(facts.identity))

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cosyserve.v1 import identity_pb2 as cosyserve_dot_v1_dot_identity__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63osyserve/v1/info.proto\x12\x0c\x63osyserve.v1\x1a\x1b\x63osyserve/v1/identity.proto\"5\n\x10WatchLoadRequest\x12!\n\x19min_interval_milliseconds\x18\x01 \x01(\x05\"K\n\x11WatchLoadResponse\x12\x13\n\x0bother_calls\x18\x01 \x01(\x05\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\x05\x12\x0f\n\x07\x63\x61llers\x18\x03 \x01(\x05\"\x10\n\x0eGetInfoRequest\"|\n\x0fGetInfoResponse\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.cosyserve.v1.ServiceInfo\x12)\n\x06stages\x18\x02 \x03(\x0b\x32\x19.cosyserve.v1.ServiceInfo\x12\x15\n\rsilent_stages\x18\x03 \x03(\t\"\x86\x04\n\x0bServiceInfo\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x16\n\x0euptime_seconds\x18\x04 \x01(\x01\x12.\n\x08identity\x18\x05 \x01(\x0b\x32\x1c.cosyserve.v1.EngineIdentity\x12\x0c\n\x04rung\x18\x06 \x01(\t\x12\x30\n\rrefused_rungs\x18\x07 \x03(\x0b\x32\x19.cosyserve.v1.RefusedRung\x12\x0f\n\x07\x62uckets\x18\x08 \x03(\x05\x12\x35\n\x06limits\x18\t \x03(\x0b\x32%.cosyserve.v1.ServiceInfo.LimitsEntry\x12;\n\tlibraries\x18\n \x03(\x0b\x32(.cosyserve.v1.ServiceInfo.LibrariesEntry\x12&\n\x04load\x18\x32 \x01(\x0b\x32\x18.cosyserve.v1.EngineLoad\x12\x18\n\x10\x61\x64mitted_streams\x18\x33 \x01(\x05\x12\x16\n\x0e\x61\x63tive_streams\x18\x34 \x01(\x05\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0eLibrariesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"K\n\nEngineLoad\x12\x18\n\x10real_time_factor\x18\x01 \x01(\x01\x12\x0e\n\x06pieces\x18\x02 \x01(\x03\x12\x13\n\x0blate_pieces\x18\x03 \x01(\x03\"+\n\x0bRefusedRung\x12\x0c\n\x04rung\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rWarmUpRequest\"&\n\x0eWarmUpResponse\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x01\x32\xea\x01\n\x0bInfoService\x12\x46\n\x07GetInfo\x12\x1c.cosyserve.v1.GetInfoRequest\x1a\x1d.cosyserve.v1.GetInfoResponse\x12\x43\n\x06WarmUp\x12\x1b.cosyserve.v1.WarmUpRequest\x1a\x1c.cosyserve.v1.WarmUpResponse\x12N\n\tWatchLoad\x12\x1e.cosyserve.v1.WatchLoadRequest\x1a\x1f.cosyserve.v1.WatchLoadResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63osyserve/v1/info.proto\x12\x0c\x63osyserve.v1\x1a\x1b\x63osyserve/v1/identity.proto\"5\n\x10WatchLoadRequest\x12!\n\x19min_interval_milliseconds\x18\x01 \x01(\x05\"K\n\x11WatchLoadResponse\x12\x13\n\x0bother_calls\x18\x01 \x01(\x05\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\x05\x12\x0f\n\x07\x63\x61llers\x18\x03 \x01(\x05\"\x10\n\x0eGetInfoRequest\"|\n\x0fGetInfoResponse\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.cosyserve.v1.ServiceInfo\x12)\n\x06stages\x18\x02 \x03(\x0b\x32\x19.cosyserve.v1.ServiceInfo\x12\x15\n\rsilent_stages\x18\x03 \x03(\t\"\x9f\x04\n\x0bServiceInfo\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x16\n\x0euptime_seconds\x18\x04 \x01(\x01\x12.\n\x08identity\x18\x05 \x01(\x0b\x32\x1c.cosyserve.v1.EngineIdentity\x12\x0c\n\x04rung\x18\x06 \x01(\t\x12\x30\n\rrefused_rungs\x18\x07 \x03(\x0b\x32\x19.cosyserve.v1.RefusedRung\x12\x0f\n\x07\x62uckets\x18\x08 \x03(\x05\x12\x35\n\x06limits\x18\t \x03(\x0b\x32%.cosyserve.v1.ServiceInfo.LimitsEntry\x12;\n\tlibraries\x18\n \x03(\x0b\x32(.cosyserve.v1.ServiceInfo.LibrariesEntry\x12\x17\n\x0fprompt_as_block\x18\x0b \x01(\x08\x12&\n\x04load\x18\x32 \x01(\x0b\x32\x18.cosyserve.v1.EngineLoad\x12\x18\n\x10\x61\x64mitted_streams\x18\x33 \x01(\x05\x12\x16\n\x0e\x61\x63tive_streams\x18\x34 \x01(\x05\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0eLibrariesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"K\n\nEngineLoad\x12\x18\n\x10real_time_factor\x18\x01 \x01(\x01\x12\x0e\n\x06pieces\x18\x02 \x01(\x03\x12\x13\n\x0blate_pieces\x18\x03 \x01(\x03\"+\n\x0bRefusedRung\x12\x0c\n\x04rung\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rWarmUpRequest\"&\n\x0eWarmUpResponse\x12\x14\n\x0cmilliseconds\x18\x01 \x01(\x01\x32\xea\x01\n\x0bInfoService\x12\x46\n\x07GetInfo\x12\x1c.cosyserve.v1.GetInfoRequest\x1a\x1d.cosyserve.v1.GetInfoResponse\x12\x43\n\x06WarmUp\x12\x1b.cosyserve.v1.WarmUpRequest\x1a\x1c.cosyserve.v1.WarmUpResponse\x12N\n\tWatchLoad\x12\x1e.cosyserve.v1.WatchLoadRequest\x1a\x1f.cosyserve.v1.WatchLoadResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,19 +45,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETINFORESPONSE']._serialized_start=220
   _globals['_GETINFORESPONSE']._serialized_end=344
   _globals['_SERVICEINFO']._serialized_start=347
-  _globals['_SERVICEINFO']._serialized_end=865
-  _globals['_SERVICEINFO_LIMITSENTRY']._serialized_start=770
-  _globals['_SERVICEINFO_LIMITSENTRY']._serialized_end=815
-  _globals['_SERVICEINFO_LIBRARIESENTRY']._serialized_start=817
-  _globals['_SERVICEINFO_LIBRARIESENTRY']._serialized_end=865
-  _globals['_ENGINELOAD']._serialized_start=867
-  _globals['_ENGINELOAD']._serialized_end=942
-  _globals['_REFUSEDRUNG']._serialized_start=944
-  _globals['_REFUSEDRUNG']._serialized_end=987
-  _globals['_WARMUPREQUEST']._serialized_start=989
-  _globals['_WARMUPREQUEST']._serialized_end=1004
-  _globals['_WARMUPRESPONSE']._serialized_start=1006
-  _globals['_WARMUPRESPONSE']._serialized_end=1044
-  _globals['_INFOSERVICE']._serialized_start=1047
-  _globals['_INFOSERVICE']._serialized_end=1281
+  _globals['_SERVICEINFO']._serialized_end=890
+  _globals['_SERVICEINFO_LIMITSENTRY']._serialized_start=795
+  _globals['_SERVICEINFO_LIMITSENTRY']._serialized_end=840
+  _globals['_SERVICEINFO_LIBRARIESENTRY']._serialized_start=842
+  _globals['_SERVICEINFO_LIBRARIESENTRY']._serialized_end=890
+  _globals['_ENGINELOAD']._serialized_start=892
+  _globals['_ENGINELOAD']._serialized_end=967
+  _globals['_REFUSEDRUNG']._serialized_start=969
+  _globals['_REFUSEDRUNG']._serialized_end=1012
+  _globals['_WARMUPREQUEST']._serialized_start=1014
+  _globals['_WARMUPREQUEST']._serialized_end=1029
+  _globals['_WARMUPRESPONSE']._serialized_start=1031
+  _globals['_WARMUPRESPONSE']._serialized_end=1069
+  _globals['_INFOSERVICE']._serialized_start=1072
+  _globals['_INFOSERVICE']._serialized_end=1306
 # @@protoc_insertion_point(module_scope)

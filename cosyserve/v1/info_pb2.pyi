@@ -159,6 +159,7 @@ class ServiceInfo(google.protobuf.message.Message):
     BUCKETS_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
     LIBRARIES_FIELD_NUMBER: builtins.int
+    PROMPT_AS_BLOCK_FIELD_NUMBER: builtins.int
     LOAD_FIELD_NUMBER: builtins.int
     ADMITTED_STREAMS_FIELD_NUMBER: builtins.int
     ACTIVE_STREAMS_FIELD_NUMBER: builtins.int
@@ -175,6 +176,10 @@ class ServiceInfo(google.protobuf.message.Message):
     rung: builtins.str
     """The engine in use: "tensorrt_llm", "vllm", "tensorrt", "paged", "fused", "readable", "cpu",
     "onnxruntime" or "fake"; empty while loading and for services without an engine.
+    """
+    prompt_as_block: builtins.bool
+    """Of token2wav: whether it decodes the prompt of a voice as one block, so that hops begin behind
+    it and a first hop has 25 tokens; false for other services.
     """
     admitted_streams: builtins.int
     """Of the orchestrator: the number of concurrent requests that it admits now, at most its setting
@@ -223,12 +228,13 @@ class ServiceInfo(google.protobuf.message.Message):
         buckets: collections.abc.Iterable[builtins.int] | None = ...,
         limits: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         libraries: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        prompt_as_block: builtins.bool = ...,
         load: global___EngineLoad | None = ...,
         admitted_streams: builtins.int = ...,
         active_streams: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["identity", b"identity", "load", b"load"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_streams", b"active_streams", "admitted_streams", b"admitted_streams", "buckets", b"buckets", "identity", b"identity", "libraries", b"libraries", "limits", b"limits", "load", b"load", "ready", b"ready", "refused_rungs", b"refused_rungs", "rung", b"rung", "service", b"service", "uptime_seconds", b"uptime_seconds", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_streams", b"active_streams", "admitted_streams", b"admitted_streams", "buckets", b"buckets", "identity", b"identity", "libraries", b"libraries", "limits", b"limits", "load", b"load", "prompt_as_block", b"prompt_as_block", "ready", b"ready", "refused_rungs", b"refused_rungs", "rung", b"rung", "service", b"service", "uptime_seconds", b"uptime_seconds", "version", b"version"]) -> None: ...
 
 global___ServiceInfo = ServiceInfo
 
@@ -246,8 +252,8 @@ class EngineLoad(google.protobuf.message.Message):
     the number of streams that the engine can serve in real time. Above 0.
     """
     pieces: builtins.int
-    """Pieces of audio sent, since the start, to listeners that were already playing; 0 for the
-    speech-token model.
+    """Pieces of audio sent, since the start, to listeners that were already playing, and first sounds
+    where streams share steps, as on a GPU; 0 for the speech-token model.
     """
     late_pieces: builtins.int
     """How many of them the engine finished too late for gap-free playback although its input was

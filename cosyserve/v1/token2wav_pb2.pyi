@@ -255,6 +255,7 @@ class DecodedAudio(google.protobuf.message.Message):
     IDENTITY_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
     EULER_STEPS_FIELD_NUMBER: builtins.int
+    FIRST_HOP_TOKENS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Signed 16-bit little-endian mono PCM at 24000 Hz, at most 1000000 bytes. Empty on a message
     that only reports progress: for a hop that the caller already has, or that the vocoder still
@@ -264,6 +265,11 @@ class DecodedAudio(google.protobuf.message.Message):
     """Position of the first of these samples in the sentence."""
     euler_steps: builtins.int
     """Euler steps in each block. Set on the first message; 0 from servers that always take ten."""
+    first_hop_tokens: builtins.int
+    """Prompts are cut at their start, for PROFILE_CONTINUOUS, so that the first hop behind them has so
+    many tokens: by (prompt tokens + first_hop_tokens) mod 25, where 50 are left. Set on the first
+    message; 0: they are not cut, and from servers that do not tell.
+    """
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
         """The engine that decodes. Set on the first message."""
@@ -280,9 +286,10 @@ class DecodedAudio(google.protobuf.message.Message):
         identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
         summary: global___DecodeSummary | None = ...,
         euler_steps: builtins.int = ...,
+        first_hop_tokens: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "euler_steps", b"euler_steps", "identity", b"identity", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "euler_steps", b"euler_steps", "first_hop_tokens", b"first_hop_tokens", "identity", b"identity", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
 
 global___DecodedAudio = DecodedAudio
 

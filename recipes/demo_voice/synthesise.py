@@ -2,9 +2,9 @@
 teacher speaks WORK/text/sentences.tsv.
 
 Plans: `varied` (every sentence by up to four of many voices, speeds from 0.9 to 1.1; what the
-student learns from) and `plain` (every sentence by both main voices at the teacher's own speed;
-what the student is measured against). Sentences of the split `quality` are spoken only with
-`--split quality`.
+student learns from) and `plain` (every sentence by both main voices, or by `--plain-voices`, at the
+teacher's own speed; what the student is measured against). Sentences of the split `quality` are
+spoken only with `--split quality`.
 
 Ends when the plan is through, after `--minutes`, or when WORK/speech holds `--hours`; started again
 it goes on where it was. Writes `WORK/speech/<worker>.s16` and `<worker>.tsv`, see
@@ -32,7 +32,7 @@ from tqdm import tqdm
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest, numbers
-from recipes.demo_voice.teacher.plan import BLENDS, MAIN_SHARE, Job, Styles
+from recipes.demo_voice.teacher.plan import BLENDS, MAIN_SHARE, MAIN_VOICES, Job, Styles
 from recipes.demo_voice.teacher.recordings import Refused, Shard, finish, recorded
 from recipes.demo_voice.teacher.weights import load_kokoro
 from recipes.demo_voice.training import commands
@@ -44,8 +44,8 @@ _POOL = 512
 
 @dataclass(frozen=True)
 class Options:
-    """What every worker needs to know. main_share, blends: of a varied plan. batch: sentences at a
-    time.
+    """What every worker needs to know. main_share, blends: of a varied plan; voices: of a plain
+    one. batch: sentences at a time.
     """
 
     work: Path
@@ -59,6 +59,7 @@ class Options:
     batch: int
     main_share: float = MAIN_SHARE
     blends: int = BLENDS
+    voices: tuple[str, ...] = MAIN_VOICES
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def jobs(options: Options, presets: Sequence[str]) -> Iterator[Job]:
         each for each in read_sentences(options.work / "text" / "sentences.tsv") if each.split in options.splits
     ]
     if options.plan == "plain":
-        return plan.plain(sentences, presets)
+        return plan.plain(sentences, presets, options.voices)
     return plan.varied(sentences, presets, options.seed, main_share=options.main_share, blends=options.blends)
 
 
@@ -214,8 +215,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--batch", type=int, default=16 if cuda else 1, help="sentences at a time")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--plain-voices",
+        nargs="+",
+        default=MAIN_VOICES,
+        metavar="NAME",
+        help="of the plan plain (default: the main two)",
+    )
     add_voices(parser)
     given = parser.parse_args(arguments)
+    missing = [voice for voice in given.plain_voices if not (given.styles / f"{voice}.npy").is_file()]
+    if missing and given.plain_voices is not MAIN_VOICES:
+        parser.error(f"{given.styles} has no style vectors of {', '.join(missing)}")
     options = Options(
         work=given.work,
         teacher=given.teacher,
@@ -228,6 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         batch=given.batch,
         main_share=given.main_share,
         blends=given.blends,
+        voices=tuple(given.plain_voices),
     )
     refused = synthesise(options, given.minutes, given.hours)
     print("refused: " + (", ".join(f"{count} {reason}" for reason, count in refused.most_common()) or "none"))

@@ -3,7 +3,9 @@ DIR/VOICE/001.wav and so on.
 
 The numbers count the sentences of the split from 1; one that the teacher spoilt is missing. With a
 work folder of its own, spoken by `recipes.demo_voice.synthesise WORK ... --plan plain --split
-quality`, that is what `python -m tools.quality --wavs DIR` measures.
+quality`, that is what `python -m tools.quality --wavs DIR` measures. With `prepare_text --quality
+tools/quality/replies.txt` and `synthesise --plain-voices af_bella` they are the recordings that
+`python -m tools.quality.replies --convert DIR/af_bella` has converted.
 """
 
 import sys

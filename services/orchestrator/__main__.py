@@ -34,7 +34,8 @@ from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.stages.token2wav import Token2WavStage
+from services.orchestrator.stages.prompt_grid import PromptGrid
+from services.orchestrator.stages.token2wav import PromptCut, Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
@@ -76,12 +77,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         budget = RetryBudget(stage.stage, settings.retry_share, settings.retries_per_second)
         return RetryPolicy(settings.stall_seconds, settings.recovery_seconds, settings.attempts, budget, quarantine)
 
+    grid = PromptGrid(token2wav, settings.prompt_as_block)
     texts, hedging = policy(frontend), Hedging(settings.hedge_share)
+    cut = PromptCut()
     stages = Stages(
         FrontendStage(frontend, texts, hedging),
         VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
-        LlmStage(llm, policy(llm), settings.guards, settings.prompt_as_block),
-        Token2WavStage(token2wav, policy(token2wav), settings.guards),
+        LlmStage(llm, policy(llm), settings.guards, lambda: grid.as_block, cut),
+        Token2WavStage(token2wav, policy(token2wav), settings.guards, cut),
         AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
     )
     own = None if member is not None else own_entrance(settings)
@@ -112,8 +115,8 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
     # The model is forgotten first: the warming asks for voices again.
-    notified += [stages.voices.model.forget, warming.changed]
-    tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
+    notified += [stages.voices.model.forget, warming.changed, grid.changed]
+    tasks = [asyncio.create_task(each) for each in (follow_health(), warming.run(), grid.run())]
     if own is not None and settings.adaptive_limit != "off":
         watch = _limit_updater(own, [llm, token2wav], settings)
         notified.append(watch.changed)

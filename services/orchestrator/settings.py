@@ -92,9 +92,9 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
     """Whether unintelligible speech (Guard in synthesis.proto) is an error; off for weights that
     cannot speak, such as random ones in a measurement. Non-finite numbers are always an error.
     """
-    prompt_as_block: bool = False
+    prompt_as_block: bool | None = None
     """Whether token2wav takes a prompt as one block, behind which hops begin (Step-Audio2): then a
-    first hop has 25 tokens, for which the LLM's first message is cut.
+    first hop has 25 tokens, for which the LLM's first message is cut. None: as token2wav says.
     """
     warm_voices: int = 8
     """Voices, the default one first, whose prompt state is computed on each decoder that comes up;

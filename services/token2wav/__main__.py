@@ -19,6 +19,8 @@ from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.interface import takes_prompt_whole
+from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_chosen
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
@@ -128,7 +130,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         f"{settings.model}: the engine cannot speak its first sentence",
     )
     backend = footing.engine
-    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
+    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, backend.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     warming = partial(warm_up, batcher, backend.warm_up_profile)
@@ -159,6 +161,7 @@ def facts(settings: Token2WavSettings, footing: LoadedEngine[Backend]) -> Servic
         buckets=footing.engine.buckets,
         capacity=settings.max_streams,
         limits=limits_of(settings, *names, "max_message_bytes"),
+        prompt_as_block=takes_prompt_whole(footing.engine.decoders.get(Profile.CONTINUOUS)),
         libraries=libraries("torch", "triton", *TENSORRT, "onnxruntime", "onnxruntime-gpu"),
     )
 

@@ -10,7 +10,6 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Candidate, LoadedEngine, ResumeFrom, first_working
 from cosyserve.engines.gpu_facts import visible_gpus
-from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
@@ -110,14 +109,15 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
     be used.
     """
     if settings.first_hop_tokens:
-        _check_first_hop(settings)
+        _check_first_hop(settings, settings.first_hop_tokens)
     backend = _load(name, settings)
-    if settings.first_hop_tokens:
+    first_hop = backend.first_hop_tokens if settings.first_hop_tokens is None else settings.first_hop_tokens
+    identity = backend.identity
+    if first_hop:
         # The prompt's cut decides the samples, so only a replica with the same cut may continue a
         # sentence.
-        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
-        backend = replace(backend, identity=replace(backend.identity, precision=precision))
-    return backend
+        identity = replace(identity, precision=f"{identity.precision}, first hop of {first_hop} tokens")
+    return replace(backend, identity=identity, first_hop_tokens=first_hop)
 
 
 def _generation(settings: EngineSettings) -> Generation:
@@ -148,7 +148,6 @@ def _load(name: str, settings: EngineSettings) -> Backend:
         from services.token2wav.torch_backend import load_torch
 
         return load_torch(directory, settings)
-    _check_exported(name, directory)
     if name == "onnxruntime":
         from services.token2wav.engines.backend import load_onnx
 
@@ -158,20 +157,12 @@ def _load(name: str, settings: EngineSettings) -> Backend:
     return load_tensorrt(directory.path, settings)
 
 
-def _check_first_hop(settings: EngineSettings) -> None:
+def _check_first_hop(settings: EngineSettings, tokens: int) -> None:
     if settings.model is not None and settings.decoder_model is not None:
         decoder = decoder_of(decoding_directory(settings.model, settings.decoder_model))
         if decoder is not None:
             raise SettingsError(
-                f"first_hop_tokens is {settings.first_hop_tokens}; {decoder.title} decodes a prompt as one block, "
+                f"first_hop_tokens is {tokens}; {decoder.title} decodes a prompt as one block, "
                 "behind which the first hop has 25 tokens; leave it at 0"
             )
-    check_first_hop(settings.first_hop_tokens, _generation(settings).hold_back_tokens)
-
-
-def _check_exported(name: str, directory: ModelDirectory) -> None:
-    if (decoder := decoder_of(directory)) is not None:
-        raise Unsuitable(
-            f"backend {name} runs exported graphs, and the flow of {decoder.title} ({directory.path}) cannot be "
-            "exported yet; backend torch runs it"
-        )
+    check_first_hop(tokens, _generation(settings).hold_back_tokens)

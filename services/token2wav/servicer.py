@@ -130,6 +130,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
             if hop.hop.index == 0:
                 messages[0].identity.CopyFrom(identity_to_proto(self._identity))
                 messages[0].euler_steps = stream.euler_steps
+                messages[0].first_hop_tokens = self._first_hop_tokens
             if hop.last:
                 messages[-1].summary.CopyFrom(spent.summary(hop.end_sample))
             for audio in messages:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 GPU_CHOICES = {
     "gpu_engine": ("auto", "paged", "readable"),
     "gpu_precision": ("bfloat16", "float32"),
+    "gpu_kv_precision": ("operands", "int8", "float8"),
     "gpu_vocoder": ("readable", "windowed"),
     "gpu_clusters": ("auto", "off"),
 }

@@ -1,7 +1,6 @@
 """The flow of CosyVoice3 makes what the reference recorded, and a flow with a fault does not."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,15 +17,6 @@ from tools.verify.report import Report
 
 TINY3 = Path(__file__).parent / "tiny3"
 FILES = ("flow_encoder.npz/", "estimator.npz/", "flow_mel.npz/")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Layers this small are quicker on one thread, above all next to other work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def bad_rows(bundle: Path) -> set[str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.generations.step_audio2 import PUBLISHED_STEP_DIT
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.llm.generation.config import read_config as read_llm_config
 from services.token2wav.flow.step_dit import weights as step_weights
-from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.unet import weights as flow_weights
 from services.token2wav.vocoder import weights as vocoder_weights
 
@@ -80,12 +80,7 @@ def test_step_audio2_with_the_published_sizes_has_the_published_count() -> None:
     """Of tensors and of numbers; all outside the estimator are CosyVoice2's. The vocoder's are
     CosyVoice2's too.
     """
-    config = StepDitConfig(
-        vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048,
-        encoder_layers=6, encoder_upsampled_layers=4, guidance=0.7, width=512, depth=16, heads=8, head_width=64,
-        feed_forward=2048,
-    )  # fmt: skip
-    shapes = step_weights.expected_tensors(config)
+    shapes = step_weights.expected_tensors(PUBLISHED_STEP_DIT)
     assert (len(shapes), sum(math.prod(shape) for shape in shapes.values())) == (605, 155_802_352)
     front = {name: list(shape) for name, shape in shapes.items() if not name.startswith("decoder.")}
     assert front == {name: shape for name, shape in PUBLISHED["flow.pt"].items() if not name.startswith("decoder.")}

@@ -4,7 +4,6 @@ notice.
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,15 +26,6 @@ INPUTS = {
     *("offline_source", "wav16k", "wav24k", "wav44k"),
 }
 """Arrays that the others are made from; #: the number of a call."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Layers this small are quicker on one thread, above all next to other work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

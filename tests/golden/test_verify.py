@@ -239,8 +239,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif "embed" in name:
             weights[name] *= shape[-1] ** 0.5
     torch.save(weights, directory / "llm.pt")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     prompt_text, prompt_speech = CASES["with_prompt"]
     arrays = {
         "bistream_text_ids": np.array([TEXT]), "bistream_limit": np.array(LIMIT),
@@ -252,7 +250,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
             arrays[f"bistream_tokens_{case}"], arrays[f"bistream_sampled_{case}"] = map(
                 np.array, recorded(model, text, speech)
             )
-    torch.set_num_threads(threads)
     np.savez(directory / "llm.npz", **arrays)
     return directory
 

@@ -4,7 +4,6 @@ its tensors are those of the published file.
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,15 +24,6 @@ from tools.verify.report import Report
 GOLDEN = Path(__file__).parent
 TINY3 = GOLDEN / "tiny3"
 FILES = ("hift.npz/", "token2wav_stream.npz/")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Layers this small are quicker on one thread, above all next to other work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def bad_rows(bundle: Path) -> set[str]:

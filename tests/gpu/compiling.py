@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from tests.stacks.up_process import DEMO, ROOT, TINY, TINY3
+from tests.stacks.up_process import DEMO, ROOT, STEP_AUDIO2, TINY, TINY3
 
 CACHE = "COSYSERVE_CACHE_DIR"
 LONGEST_SECONDS = 240.0
@@ -43,15 +43,16 @@ def llm(model: str, precision: str, sequences: int) -> None:
     asyncio.run(TorchBackend.load(wanted).close())
 
 
-def token2wav(model: str, precision: str, vocoder: str) -> None:
+def token2wav(model: str, precision: str, vocoder: str, kept: str = "operands") -> None:
     """The paged flow, and the windowed vocoder with it."""
     from services.token2wav.decoders.backend import EngineSettings
     from services.token2wav.loading import load_backend
 
-    path = {"demo": DEMO, "tiny": TINY, "tiny3": TINY3}[model]
+    path = {"demo": DEMO, "tiny": TINY, "tiny3": TINY3, "tiny-stepaudio2": TINY}[model]
     engine = EngineSettings(
-        model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL
-    )
+        model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder,
+        gpu_kv_precision=kept, decoder_model=STEP_AUDIO2 if model == STEP_AUDIO2.name else None, **SMALL_POOL,
+    )  # fmt: skip
     load_backend("torch", engine)
 
 
@@ -68,6 +69,20 @@ LOADS: Mapping[str, Callable[[], None]] = {
     "token2wav tiny3 float32 windowed": lambda: token2wav("tiny3", "float32", "windowed"),
     "token2wav tiny3 bfloat16 readable": lambda: token2wav("tiny3", "bfloat16", "readable"),
     "token2wav tiny3 float32 readable": lambda: token2wav("tiny3", "float32", "readable"),
+    "token2wav tiny-stepaudio2 bfloat16 windowed": lambda: token2wav("tiny-stepaudio2", "bfloat16", "windowed"),
+    "token2wav tiny-stepaudio2 float32 windowed": lambda: token2wav("tiny-stepaudio2", "float32", "windowed"),
+    "token2wav tiny-stepaudio2 bfloat16 readable": lambda: token2wav("tiny-stepaudio2", "bfloat16", "readable"),
+    "token2wav tiny-stepaudio2 float32 readable": lambda: token2wav("tiny-stepaudio2", "float32", "readable"),
+    "token2wav tiny bfloat16 readable int8": lambda: token2wav("tiny", "bfloat16", "readable", "int8"),
+    "token2wav tiny bfloat16 readable float8": lambda: token2wav("tiny", "bfloat16", "readable", "float8"),
+    "token2wav tiny3 bfloat16 readable int8": lambda: token2wav("tiny3", "bfloat16", "readable", "int8"),
+    "token2wav tiny3 bfloat16 readable float8": lambda: token2wav("tiny3", "bfloat16", "readable", "float8"),
+    "token2wav tiny-stepaudio2 bfloat16 readable int8": lambda: token2wav(
+        "tiny-stepaudio2", "bfloat16", "readable", "int8"
+    ),
+    "token2wav tiny-stepaudio2 bfloat16 readable float8": lambda: token2wav(
+        "tiny-stepaudio2", "bfloat16", "readable", "float8"
+    ),
     "llm demo bfloat16": lambda: llm("demo", "bfloat16", 64),
     "llm tiny bfloat16": lambda: llm("tiny", "bfloat16", 16),
     "llm tiny float32": lambda: llm("tiny", "float32", 16),

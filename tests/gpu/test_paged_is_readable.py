@@ -22,14 +22,15 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.decoders.interface import StepInput
+from services.token2wav.decoders.interface import StepInput, takes_prompt_whole
 from services.token2wav.flow.loading import network_files
+from services.token2wav.inputs.chunking import Grid
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.time_stretch import MelStretch
 from tests.gpu.compiling import SMALL_POOL
-from tests.stacks.up_process import DEMO, TINY, TINY3
+from tests.stacks.up_process import DEMO, STEP_AUDIO2, TINY, TINY3
 
 pytestmark = [
     pytest.mark.gpu,
@@ -70,13 +71,17 @@ class Spoken:
     samples: Tensor
 
 
-def load(**settings: Any) -> Backend:
-    """What a GPU gets unless asked otherwise, with little memory, changed by `settings`."""
-    return load_backend("torch", replace(EngineSettings(model=TINY, device="cuda", **SMALL_POOL), **settings))
+def load(model: Path = TINY, **settings: Any) -> Backend:
+    """What a GPU gets unless asked otherwise, with little memory, changed by `settings`. model: of
+    flow and vocoder.
+    """
+    if model == STEP_AUDIO2:
+        model, settings = TINY, settings | {"decoder_model": model}
+    return load_backend("torch", replace(EngineSettings(model=model, device="cuda", **SMALL_POOL), **settings))
 
 
 def voice(model: Path, prompt: int, key: str = "") -> Voice:
-    with np.load(model / "flow_mel.npz") as arrays:
+    with np.load((TINY if model == STEP_AUDIO2 else model) / "flow_mel.npz") as arrays:
         mel = np.resize(arrays["prompt_feat"][0], (2 * prompt, 80)).astype(np.float32)
         return Voice(np.arange(prompt) * 11 % 6561, mel, arrays["spk_embedding"][0].astype(np.float32), key)
 
@@ -120,7 +125,10 @@ def speak(backend: Backend, cases: Sequence[int], key: str = "", model: Path = T
         heard = listen(decoder, monkeypatch)
         while todo:
             ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
-            untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
+            grids = [Grid(len(states[at].prompt), takes_prompt_whole(decoder)) for at in todo]
+            untils = [
+                grid.next_border(states[at].position, end) for at, grid, end in zip(todo, grids, ends, strict=True)
+            ]
             step_inputs = [
                 StepInput(states[at], tokens[at], until, until == end)
                 for at, until, end in zip(todo, untils, ends, strict=True)
@@ -146,13 +154,15 @@ def readable(model: Path) -> list[Spoken]:
     return speak(load(model=model, gpu_engine="readable"), range(len(CASES)), model=model)
 
 
-def one_page(model: Path, precision: str) -> int:
+def one_page(model: Path, precision: str, kept: str = "operands") -> int:
     """Bytes of a page of the model's flow."""
+    from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
     from services.token2wav.gpu.paged_flow.networks import paged_network
 
-    directory = ModelDirectory(model)
-    elements = paged_network(directory).layout(network_files(directory).config(directory), True).elements
-    return elements * getattr(torch, precision).itemsize
+    directory, operands = ModelDirectory(model), getattr(torch, precision)
+    ratio = KEPT_NUMBERS[kept].ratio(operands)
+    elements = paged_network(directory).layout(network_files(directory).config(directory), True, ratio).elements
+    return int(elements * operands.itemsize)
 
 
 @dataclass(frozen=True)
@@ -163,19 +173,24 @@ class Served:
     model: Path
     precision: str
     vocoder: str
+    kept: str
 
     def speak(self, cases: Sequence[int], key: str = "") -> list[Spoken]:
         return speak(self.backend, cases, key, self.model)
 
 
-SERVED = [(model, *pair) for model in (TINY, TINY3) for pair in SAMPLES]
+MODELS = (TINY, TINY3, STEP_AUDIO2)
+SERVED = [(model, *pair, "operands") for model in MODELS for pair in SAMPLES]
+SERVED += [(model, "bfloat16", "readable", kept) for model in MODELS for kept in ("int8", "float8")]
 
 
 @pytest.fixture(scope="module", params=SERVED, ids=lambda one: " ".join((one[0].name, *one[1:])))
 def paged(request: pytest.FixtureRequest) -> Served:
-    model, precision, vocoder = request.param
-    backend = load(model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder)
-    return Served(backend, model, precision, vocoder)
+    model, precision, vocoder, kept = request.param
+    backend = load(
+        model=model, gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, gpu_kv_precision=kept
+    )  # fmt: skip
+    return Served(backend, model, precision, vocoder, kept)
 
 
 def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(paged: Served) -> None:
@@ -188,7 +203,8 @@ def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(pag
         *((each, wanted[0]) for each in kept),
     ]
     errors = [error(found.mel, right.mel) for found, right in pairs]
-    print(f"{paged.model.name}, {paged.precision}, {paged.vocoder}: mel", *(f"{each:.1e}" for each in errors))
+    served = f"{paged.model.name}, {paged.precision}, keys and values {paged.kept}, {paged.vocoder}"
+    print(f"{served}: mel", *(f"{each:.1e}" for each in errors))
     assert max(errors) < (FLOAT32_MEL if paged.precision == "float32" else BFLOAT16_MEL)
 
 
@@ -201,13 +217,15 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: Served) -> Non
     assert max(errors) < SAMPLES[paged.precision, paged.vocoder]
 
 
-@pytest.mark.parametrize("model", [TINY, TINY3], ids=["tiny", "tiny3"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str) -> None:
-    one = one_page(model, precision)
+@pytest.mark.parametrize("model", MODELS, ids=["tiny", "tiny3", "tiny-stepaudio2"])
+@pytest.mark.parametrize(
+    ("precision", "kept"), [("float32", "operands"), ("bfloat16", "operands"), ("bfloat16", "int8")]
+)
+def test_without_room_sentences_are_made_again_and_sound_the_same(model: Path, precision: str, kept: str) -> None:
+    one = one_page(model, precision, kept)
     backend = load(
-        model=model, gpu_precision=precision, gpu_vocoder="windowed", gpu_engine="paged", state_bytes=4 * one,
-        prompt_cache_bytes=one,
+        model=model, gpu_precision=precision, gpu_kv_precision=kept, gpu_vocoder="windowed", gpu_engine="paged",
+        state_bytes=4 * one, prompt_cache_bytes=one,
     )  # fmt: skip
     found = speak(backend, range(len(CASES)), model=model)
     errors = [error(each.mel, wanted.mel) for each, wanted in zip(found, readable(model), strict=True)]
@@ -261,5 +279,7 @@ def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_serves_unless_asked_otherwise_is_named() -> None:
     paged, readable = load().identity, load(gpu_engine="readable").identity
     assert paged.model_hash == readable.model_hash
-    assert paged.precision == "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams"
+    assert paged.precision == (
+        "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams, first hop of 20 tokens"
+    )
     assert paged.device.startswith(f"{readable.device}, triton ")

@@ -76,7 +76,9 @@ async def test_too_many_sentences_for_fused_steps_step_down_with_the_reason() ->
 async def test_the_paged_engine_serves_by_itself() -> None:
     said = await of_token2wav()
     check(said, TOKEN2WAV, "paged")
-    assert said.identity.precision == "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams"
+    assert said.identity.precision == (
+        "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams, first hop of 20 tokens"
+    )
     assert list(said.buckets) == [1, 2, 4, 8, 16, 32]
 
 

@@ -6,7 +6,9 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import httpx2
 import uvicorn
@@ -16,6 +18,9 @@ from services.gateway.app import application, connection_limits
 from services.gateway.serving.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from tests.stacks.scripted_stages import Stack, stack
+
+_OFTEN = SimpleNamespace(**{**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(seconds / 10)})
+"""uvicorn looks for the end of its work every 0.1 s, which hundreds of tests would wait for."""
 
 
 @dataclass
@@ -32,11 +37,12 @@ async def gateway(
     orchestrator: str,
     wyoming: socket.socket | None = None,
     *,
-    verify: ssl.SSLContext | bool = True,
+    verify: ssl.SSLContext | bool = False,
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """orchestrator: host:port of the public service. wyoming: bound, for that protocol. verify: of
-    the client, for a gateway with TLS. settings: of the gateway.
+    the client, for a gateway with TLS; without it no certificates are read, which would take
+    longer than the start. settings: of the gateway.
     """
     values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
     certificates = None if values.served_files is None else CurrentCertificates(values.served_files, "served")
@@ -44,17 +50,18 @@ async def gateway(
     server = GatewayServer(app, values, connection_limits(values), certificates)
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listening.getsockname()[1]}"
-    # Not serve(), which would take the signals of the test runner.
-    serving = asyncio.create_task(server._serve([listening]))
-    try:
-        base = f"http{'s' * (certificates is not None)}://{address}"
-        async with httpx2.AsyncClient(base_url=base, timeout=20, verify=verify) as http:
-            await _started(server, serving)
-            yield Gateway(address, http, server)
-    finally:
-        server.should_exit = True
-        await serving
-        listening.close()
+    with mock.patch("uvicorn.server.asyncio", _OFTEN):
+        # Not serve(), which would take the signals of the test runner.
+        serving = asyncio.create_task(server._serve([listening]))
+        try:
+            base = f"http{'s' * (certificates is not None)}://{address}"
+            async with httpx2.AsyncClient(base_url=base, timeout=20, verify=verify) as http:
+                await _started(server, serving)
+                yield Gateway(address, http, server)
+        finally:
+            server.should_exit = True
+            await serving
+            listening.close()
 
 
 @contextlib.asynccontextmanager

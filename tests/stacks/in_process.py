@@ -10,6 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.rpc.server import Close, ServerSettings, Service, running
+from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import frontend_pb2_grpc, llm_pb2_grpc, token2wav_pb2_grpc
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
@@ -27,14 +28,17 @@ async def _nothing() -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(stage: str, servicer: object, listen: str = HERE, **settings: Any) -> AsyncIterator[Service]:
+async def serving(
+    stage: str, servicer: object, listen: str = HERE, facts: ServiceFacts | None = None, **settings: Any
+) -> AsyncIterator[Service]:
     """`servicer` as a replica of a stage; leaving the block kills it without a grace period.
-    settings: of the server.
+    facts: what it says of itself. settings: of the server.
     """
     name, add = STAGES[stage]
 
     async def load(service: Service) -> Close:
         add(servicer, service.handlers)
+        service.info.describe(facts or ServiceFacts(), _nothing)
         return _nothing
 
     async with running(

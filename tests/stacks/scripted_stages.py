@@ -49,6 +49,8 @@ class Script:
     decode: Callable[[Any, int], Any] | None = None
     """Before each piece of audio, with the number of samples sent so far."""
     identity: identity_pb2.EngineIdentity = field(default_factory=lambda: IDENTITY)
+    first_hop_tokens: int = 0
+    """For which the decoder says that it cuts prompts."""
     calls: list[str] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
     text_setups: list[frontend_pb2.AnalyzeSetup] = field(default_factory=list)
@@ -324,7 +326,11 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
             setup = (await anext(request_iterator)).setup
             script.decode_setups.append(setup)
             await script.require_identity(setup, context)
-            audio = token2wav_pb2.DecodedAudio(start_sample=setup.start_sample, identity=script.identity)
+            audio = token2wav_pb2.DecodedAudio(
+                start_sample=setup.start_sample,
+                identity=script.identity,
+                first_hop_tokens=script.first_hop_tokens,
+            )
             yield token2wav_pb2.DecodeStreamResponse(audio=audio)
             sent = 0
             async for request in request_iterator:

@@ -14,6 +14,7 @@ from cosyserve.generations.generation import SilentTokens
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.rpc.server import running
+from cosyserve.rpc.service_info import ServiceFacts
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from services.llm.backends.fake_backend import FakeBackend
@@ -21,6 +22,8 @@ from services.llm.backends.torch_backend import TorchBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.interface import takes_prompt_whole
+from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher, Limits
 from services.token2wav.servicer import Token2WavServicer
@@ -82,7 +85,10 @@ async def _around(
             "llm": LlmServicer(llm, silent=silent),
             "token2wav": Token2WavServicer(token2wav.identity, batcher),
         }
-        stages = {name: [await exits.enter_async_context(serving(name, one))] for name, one in servicers.items()}
+        facts = ServiceFacts(prompt_as_block=takes_prompt_whole(token2wav.decoders[Profile.CONTINUOUS]))
+        stages = {
+            name: [await exits.enter_async_context(serving(name, one, facts=facts))] for name, one in servicers.items()
+        }
         stages["frontend"] = [await exits.enter_async_context(running(frontend.SERVICE, frontend_settings, load))]
         settings = {"max_streams": 32, "adaptive_limit": "off", **orchestrator_settings}
         door, _ = await exits.enter_async_context(orchestrated(stages, **settings))

@@ -15,7 +15,6 @@ import torch
 
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
@@ -29,9 +28,9 @@ from services.token2wav.engines.artifacts import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.shapes import Profile, frames_around, profiles
+from services.token2wav.engines.model_profiles import model_profiles
+from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.tensorrt import machine_facts, on_device, tensorrt_library
-from services.token2wav.flow.loading import network_files
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
@@ -61,12 +60,10 @@ def build(
     machine = machine_facts(device, library.__version__)
     check_precision(precision, machine["gpu"], machine["compute_capability"])
     graphs = export(model, cache, precision, published)
-    directory, masked = ModelDirectory(model), graphs.key.facts["estimator"] == OWN
-    width, around = network_files(directory).config(directory).position_width, frames_around(directory)
+    built = model_profiles(ModelDirectory(model), streams, masked=graphs.key.facts["estimator"] == OWN)
     plans = []
     with shared_engine_lock(graphs.directory):
-        for component in COMPONENTS:
-            shapes = profiles(component, streams, width, masked=masked, around=around)
+        for component, shapes in built.items():
             began = time.monotonic()
             write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)
             entry = cache.obtain(plan_key(component, graphs.key, machine, shapes, options.compatibility), write)

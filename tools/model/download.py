@@ -17,7 +17,9 @@ from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import waiting_lock
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.generation import Generation
 from cosyserve.generations.reading import GENERATIONS
+from cosyserve.generations.separate_decoder import DECODERS, SeparateDecoder
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
 from tools.model.fetch.object_store import ObjectStore
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
@@ -37,7 +39,10 @@ from tools.model.output.progress import Progress, in_units
 
 _ROOM = 16 << 20
 _HUBS = ("huggingface", "modelscope")
-_GENERATIONS = {generation.name: generation for generation in GENERATIONS}
+_MODELS: dict[str, Generation | SeparateDecoder] = {
+    **{generation.name: generation for generation in GENERATIONS},
+    **{decoder.name: decoder for decoder in DECODERS},
+}
 
 
 def fetch_all(
@@ -122,11 +127,11 @@ def _begun(path: Path) -> int:
 
 @command(
     "download",
-    "Fetch a published model: CosyVoice2-0.5B or Fun-CosyVoice3-0.5B.",
+    "Fetch a published model: CosyVoice2-0.5B, Fun-CosyVoice3-0.5B, or Step-Audio2's flow and vocoder.",
     {
         "target": {"type": Path, "metavar": "DIR", "help": "model directory to fill"},
         "--generation": {
-            "choices": sorted(_GENERATIONS), "default": COSYVOICE2.name, "help": "which model (default: %(default)s)"
+            "choices": sorted(_MODELS), "default": COSYVOICE2.name, "help": "which model (default: %(default)s)"
         },
         "--from": {"dest": "hub", "choices": _HUBS, "default": _HUBS[0], "help": "hub (default: %(default)s)"},
         "--mirror": {
@@ -152,7 +157,7 @@ def _begun(path: Path) -> int:
 def main(options: argparse.Namespace) -> int:
     if options.tries < 1:
         raise WrongUsage(f"--tries is {options.tries}, must be at least 1")
-    catalogue = read_catalogue(options.catalogue or catalogue_of(_GENERATIONS[options.generation]))
+    catalogue = read_catalogue(options.catalogue or catalogue_of(_MODELS[options.generation]))
     wanted = [file for file in catalogue.files if file.unless is None or options.with_published_onnx]
     if options.pins is not None and not options.pins.exists():
         raise ModelError(f"{options.pins}: no such file")

@@ -27,7 +27,7 @@ from services.token2wav.flow.loading import network_files
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.flow_graphs import flow_graphs
 from tools.model.graphs.graph import Array, Precision, write
-from tools.model.graphs.velocity_graph import read_published
+from tools.model.graphs.velocity_graph import VelocityGraph, read_published
 from tools.model.graphs.vocoder_graphs import vocoder_graphs
 from tools.model.output.command import check_graphs, command, engine_cache, graphs_arguments, say
 from tools.model.output.complete_directory import check_room
@@ -43,10 +43,12 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
     metadata = {"model_hash": model_hash(model)}
     flow, config = flow_weights(model)
     writers, sound_writers = flow_graphs(ModelDirectory(model)), vocoder_graphs(ModelDirectory(model))
+    if published is not None and not issubclass(writers.estimator, VelocityGraph):
+        raise ModelError(f"{model}: no estimator is published with this flow; leave --published out")
     if published is None:
         tensors = estimator_weights(flow)
         scales = None
-        if precision is Precision.FP8:
+        if precision is Precision.FP8 and issubclass(writers.estimator, VelocityGraph):
             scales = scales_of(model, writers.estimator(tensors, config), config)
         try:
             estimator = writers.estimator(tensors, config, precision, scales=scales).model(metadata)

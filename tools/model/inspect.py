@@ -26,6 +26,7 @@ from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVoc
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
 from tools.model.checkpoints.llm_checkpoint import numbering, sizes_of
 from tools.model.checkpoints.tensor_file import read_safetensors
+from tools.model.describe_decoder import describe_decoder, known_decoder
 from tools.model.output.command import ENGINES, JSON, command, engine_cache
 from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.progress import in_units
@@ -49,13 +50,18 @@ def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, 
         "directory": str(path), "kind": "model directory",
         "bytes": sum(facts["bytes"] for facts in files.values())
     }  # fmt: skip
-    for part in (_generation, _language_model, _token2wav, _voices):
+    decoder = known_decoder(directory, problems)
+    parts = (_generation, _language_model, _token2wav, _voices) if decoder is None else (_token2wav, describe_decoder)
+    if decoder is not None:
+        kind = f"flow and vocoder of {decoder.title}, for the speech tokens of {decoder.generation.title}"
+        description["kind"] = kind
+    for part in parts:
         try:
             description |= part(directory, files)
         except ModelError as error:
             problems.append(str(error))
     if not quick:
-        description |= _hashes(directory, cache, problems)
+        description |= _hashes(directory, cache, problems, alone=decoder is not None)
     return description | {"problems": problems, "files": files}
 
 
@@ -199,9 +205,11 @@ def _numbering(vocabulary: ExtendedVocabulary) -> dict[str, Any]:
     }
 
 
-def _hashes(directory: ModelDirectory, cache: EngineCache, problems: list[str]) -> dict[str, Any]:
+def _hashes(directory: ModelDirectory, cache: EngineCache, problems: list[str], *, alone: bool) -> dict[str, Any]:
+    """alone: without a speech-token model."""
     identity = {}
-    for stage, names in (("llm", None), ("token2wav", (*TOKEN2WAV_WEIGHTS, directory.yaml_name))):
+    stages = (("llm", None), ("token2wav", (*TOKEN2WAV_WEIGHTS, directory.yaml_name)))
+    for stage, names in stages[1:] if alone else stages:
         try:
             identity[stage] = model_hash(directory) if names is None else directory.content_hash(names)
         except ModelError as error:

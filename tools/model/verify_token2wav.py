@@ -32,7 +32,7 @@ from services.token2wav.engines.artifacts import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.shapes import frames_around, profiles
+from services.token2wav.engines.model_profiles import model_profiles
 from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.tensorrt import TensorRTEngine, machine_facts, tensorrt_library
 from tools.model.comparison.graph_cases import MOST_STREAMS, Case, Reference
@@ -56,16 +56,14 @@ def cached_plans(
     cache: EngineCache,
     graphs: CachedEngine,
     device: torch.device,
-    width: int | None,
     held: ExitStack,
 ) -> dict[str, TensorRTEngine]:
     """The plans that a service of these settings would load. Raises SettingsError naming the
     command that builds what is missing.
     """
     machine, masked = machine_facts(device, tensorrt_library().__version__), graphs.key.facts["estimator"] == OWN
-    plans, around = {}, frames_around(ModelDirectory(options.model))
-    for component in COMPONENTS:
-        shapes = profiles(component, options.streams, width, masked=masked, around=around)
+    plans = {}
+    for component, shapes in model_profiles(ModelDirectory(options.model), options.streams, masked=masked).items():
         entry = cache.find(plan_key(component, graphs.key, machine, shapes, options.compatibility))
         if not isinstance(entry, CachedEngine):
             chosen = options.model, options.precision, options.published, options.engines
@@ -97,20 +95,16 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
         executors, factor = dict.fromkeys(COMPONENTS, on_cuda()), _GPU_FACTOR
     reference = Reference(options.model)
     graphs = export(options.model, cache, precision, options.published)
-    masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.position_width
+    masked = graphs.key.facts["estimator"] == OWN
     with ExitStack() as held, Step() as step:
         held.enter_context(shared_engine_lock(graphs.directory))
         models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in COMPONENTS}
         if options.runtime == "tensorrt":
             device = _gpu(options.device)
             slots, factor = Slots(device, 1), _GPU_FACTOR
-            plans = cached_plans(options, cache, graphs, device, width, held)
+            plans = cached_plans(options, cache, graphs, device, held)
             engines = {component: partial(once, plan, slots) for component, plan in plans.items()}
-            around = frames_around(ModelDirectory(options.model))
-            shapes = {
-                component: profiles(component, MOST_STREAMS, width, masked=masked, around=around)
-                for component in COMPONENTS
-            }
+            shapes = model_profiles(ModelDirectory(options.model), MOST_STREAMS, masked=masked)
             executors = dict.fromkeys(COMPONENTS, by_tensorrt(shapes, device, slots))
 
         def announced() -> Iterator[Case]:

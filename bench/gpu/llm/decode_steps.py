@@ -16,8 +16,13 @@ from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.slots import Column
 from services.llm.gpu.tuning import BUCKETS
+from services.llm.settings import LlmSettings
 
 SLOTS, POSITIONS = 128, 2048
+SERVED_POSITIONS = LlmSettings.max_positions
+"""What the length of a page table follows from, which is compiled into the kernels: those of a
+service with its defaults are the ones that are measured here.
+"""
 LENGTHS = (300, 900)
 """Positions that each row has behind it."""
 PAGES = list(range(1, 17))
@@ -28,13 +33,13 @@ CHUNKS = ((0, 96), (0, 256), (768, 256))
 def published_model() -> PackedModel:
     """Random weights of the published sizes but for the text vocabulary, in bfloat16 on the GPU."""
     device, config = torch.device("cuda"), replace(PUBLISHED_LLM, text_vocabulary=1000)
-    return pack(SpeechTokenModel.build(config, llm_tensors(config, device), device), torch.bfloat16, POSITIONS)
+    return pack(SpeechTokenModel.build(config, llm_tensors(config, device), device), torch.bfloat16, SERVED_POSITIONS)
 
 
 def filled(model: PackedModel, length: int) -> Memory:
     """Every slot holds `length` positions of random keys and values."""
     pages = -(-POSITIONS // 64)
-    memory = Memory.reserve(model, pages=SLOTS * pages // 2, slots=SLOTS, positions=POSITIONS)
+    memory = Memory.reserve(model, pages=SLOTS * pages // 2, slots=SLOTS, positions=SERVED_POSITIONS)
     memory.cache.normal_()
     half = pages // 2
     for slot in range(1, SLOTS + 1):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bench.gpu.timing import timed
+from bench.gpu.token2wav.flow import made
 from bench.gpu.token2wav.random_models import (
     DEVICE,
     RUN,
@@ -24,7 +24,6 @@ from bench.gpu.token2wav.random_models import (
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import as_prompt
 from services.token2wav.gpu.decoder import PagedDecoder
-from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Sentence, Voice
 
@@ -42,7 +41,7 @@ def _decoder() -> PagedDecoder:
     vocoder.capture()
     memory = torch.cuda.memory_allocated() / 2**30
     print(f"decoder of {PAGES} pages ready after {time.perf_counter() - began:.1f} s, {memory:.1f} GiB", flush=True)
-    return PagedDecoder(flow, vocoder, pages=PAGES, slots=300, widest_step=32, prompt_pages=100)
+    return PagedDecoder(flow, vocoder, pages=PAGES, slots=300, widest_step=32, prompt_pages=100, fronts=flow.fronts)
 
 
 def _voice(prompt: int, key: str) -> Voice:
@@ -63,17 +62,12 @@ def decoder() -> None:
         return np.random.default_rng(at).integers(0, 6561, cases[at][1])
 
     def wanted_of(at: int) -> Tensor:
-        flow, voice = fast._flow, as_prompt(_voice(cases[at][0], ""))
-        ids, mels = torch.cat([voice.tokens, torch.from_numpy(tokens_of(at))]), []
-        for first in range(0, len(ids), 25):
-            part, block = ids[first : first + 25], first // 25
-            condition = voice.mel[50 * block : 50 * block + 50]
-            condition = F.pad(condition, (0, 0, 0, 50 - len(condition))).to(DEVICE)
-            ahead = ids[first + 25 : first + 28] if len(part) == 25 else ids[:0]
-            unit = Unit(
-                list(range(PAGES - 1 - block, PAGES))[::-1], part, ahead, flow.speaker(voice.embedding), condition
-            )
-            mels.append(flow.run([unit])[0, : 2 * len(part)].clone())
+        flow, voice, mels = fast._flow, as_prompt(_voice(cases[at][0], "")), []
+        ids = torch.cat([voice.tokens, torch.from_numpy(tokens_of(at))])
+        one = RandomVoice.of(voice, ids, flow.speaker(voice.embedding), front=PAGES - 1)
+        pages = list(range(PAGES - 2, PAGES - 2 - one.blocks, -1))
+        for group in one.passes:
+            mels += made(flow.run, [one.unit(block, pages) for block in group])
         return plain.offline(torch.cat(mels)[2 * cases[at][0] :].T.contiguous(), 1 << 40 | at, at).cpu()
 
     def speak(which: list[int], key: str = "") -> list[Tensor]:
@@ -85,7 +79,7 @@ def decoder() -> None:
             strides = []
             for at in todo:
                 end = cases[which[at]][0] + cases[which[at]][1]
-                until = min(states[at].position // 25 * 25 + 25, end)
+                until = states[at].units.grid.next_border(states[at].position, end)
                 strides.append(StepInput(states[at], tokens_of(which[at]), until, until == end))
             for at, stride, result in zip(list(todo), strides, fast.step(strides), strict=True):
                 assert isinstance(result, Decoded), result
@@ -116,15 +110,16 @@ def readable() -> None:
     flow = published().readable(published().tensors())
     rows = RUN.results
     someone = RandomVoice(flow, 87, 41, 2)
-    state = flow.start(someone.voice)
-    for at in range(4):
-        if at == 3:
-            prompt_state = flow.fork(state)
-        unit = someone.unit(at, list(range(at + 1)))
-        flow.blocks([state], [unit.tokens], [unit.ahead])
+    state, grid = flow.start(someone.voice), someone.units.grid
+    last = grid.next_border(len(someone.voice.tokens), len(someone.ids))
+    while state.position < last:
+        prompt_state, first = flow.fork(state), state.position
+        end = grid.next_border(first, last)
+        block, ahead = someone.ids[first:end], someone.ids[grid.lookahead(end)]
+        flow.blocks([state], [block], [ahead])
 
     def warm() -> None:
-        flow.blocks([flow.fork(prompt_state)], [unit.tokens], [unit.ahead])
+        flow.blocks([flow.fork(prompt_state)], [block], [ahead])
 
     rows["flow block behind 87 tokens"] = timed(warm, 5, 1)
     vocoder = readable_vocoder(*random_vocoder()[1:])

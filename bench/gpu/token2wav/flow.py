@@ -1,7 +1,9 @@
 """Parts about the flow: is it right, and what does a pass cost by batch and prefix."""
 
 import time
+from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -13,9 +15,22 @@ from bench.gpu.token2wav.random_models import RUN, CountingLauncher, RandomVoice
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow import flow as flow_module
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.paged_flow.unit_table import Unit
 
 AGAIN = (4, 8, 16, 32, 64, 128)
 """Blocks of sentences that are made again."""
+
+
+def made(run: Callable[[list[Unit]], Tensor], units: list[Unit]) -> list[Tensor]:
+    """The mel of a pass, float32 [frames, 80] of each unit."""
+    return [mel[unit.frames].clone() for mel, unit in zip(run(units), units, strict=True)]
+
+
+def scratch_units(paged: PagedFlow[Any], one: RandomVoice) -> list[Unit]:
+    """All units of a sentence that is recomputed."""
+    pages = list(range(1, one.blocks + 1))
+    front_pages = paged.scratch_front_pages(one.blocks) if paged.fronts else None
+    return [one.unit(at, pages, front_pages) for at in range(one.blocks)]
 
 
 def correctness(dtype: torch.dtype) -> None:
@@ -24,12 +39,12 @@ def correctness(dtype: torch.dtype) -> None:
     """
     weights = published().tensors()
     flow = published().readable(weights)
-    someone, other = RandomVoice(flow, 87, 44, 2), RandomVoice(flow, 40, 60, 3)
+    someone, other = RandomVoice(flow, 87, 44, 2, front=15), RandomVoice(flow, 40, 60, 3, front=8)
     wanted, others = someone.reference(flow), other.reference(flow)
     rows = RUN.results
 
     def report(name: str, mels: list[Tensor], wanted: list[Tensor]) -> None:
-        joined = torch.cat([mel[: len(want)] for mel, want in zip(mels, wanted, strict=True)])
+        joined = torch.cat(mels)
         rows[name] = apart(joined, torch.cat(wanted))
         print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
 
@@ -38,7 +53,7 @@ def correctness(dtype: torch.dtype) -> None:
 
     def one_by_one(paged: PagedFlow[Any], pages: list[int] = pages) -> list[Tensor]:
         paged.pool.fill_(float("nan"))
-        return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+        return [mel for group in someone.passes for mel in made(paged.run, [someone.unit(at, pages) for at in group])]
 
     eager = one_by_one(paged)
     report(name, eager, wanted)
@@ -46,17 +61,16 @@ def correctness(dtype: torch.dtype) -> None:
     report(f"{name}, keys split", one_by_one(paged), wanted)
     flow_module.LONG_PAGES = 8
     paged.pool.fill_(float("nan"))
-    whole = paged.run([someone.unit(at, pages) for at in range(someone.blocks)])
-    report(f"{name}, all blocks in one pass", list(whole.clone()), wanted)
+    whole = made(paged.run, [someone.unit(at, pages) for at in range(someone.blocks)])
+    report(f"{name}, all blocks in one pass", whole, wanted)
     paged.pool.fill_(float("nan"))
     report(
         f"{name}, four blocks in one pass",
-        list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()),
+        made(paged.run, [someone.unit(at, pages) for at in range(4)]),
         wanted[:4],
     )
     paged._scratch.fill_(float("nan"))
-    units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
-    report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
+    report(f"{name}, recomputed without pages", made(paged.recompute, scratch_units(paged, someone)), wanted)
     if dtype == torch.float32:
         return
     first = paged.capture((Way.SHORT, Way.APART))
@@ -66,10 +80,10 @@ def correctness(dtype: torch.dtype) -> None:
     paged.pool.fill_(float("nan"))
     theirs = [10, 11, 12, 13, 14]
     both: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for at in range(max(someone.blocks, other.blocks)):
-        pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
-        pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
-        for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
+    for ours, others_ in zip_longest(someone.passes, other.passes):
+        pair = [(0, someone.unit(at, pages)) for at in ours or ()]
+        pair += [(1, other.unit(at, theirs)) for at in others_ or ()]
+        for (who, _), mel in zip(pair, made(paged.run, [unit for _, unit in pair]), strict=True):
             both[who].append(mel)
     report(f"{name}, two streams", both[0] + both[1], wanted + others)
     report(f"{name}, two streams against alone", both[0], alone)
@@ -100,7 +114,7 @@ def passes(pages: int = 800) -> None:
         paged.capture()
         return
     room = state_bytes(torch.cuda.mem_get_info()[0])
-    pages = min(pages, room // (published().page_elements * torch.bfloat16.itemsize))
+    pages = min(pages, room // published().page_bytes)
     counter = CountingLauncher()
     paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=counter)
     seconds = paged.capture()
@@ -108,7 +122,7 @@ def passes(pages: int = 800) -> None:
     print(f"captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB, {memory:.1f} GiB", flush=True)
     for batch in (1, 2, 4, 8, 16, 32):
         for prefix in (0, 3, 13, 33):
-            if batch * (prefix + 1) + 1 > pages:
+            if batch * (prefix + 1 + (published().fronts > 0)) + 1 > pages:
                 continue
             units = spread(batch, prefix)
             paged.run(units)
@@ -128,8 +142,10 @@ def passes(pages: int = 800) -> None:
                 f"{launches} launches)",
                 flush=True,
             )
-    cold = [RandomVoice(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
-    for name, units in (("cold", cold), ("kept", cold[3:])):
+    one = RandomVoice(None, 87, 41, 7, front=6)
+    first = one.units.count(one.units.grid.next_border(87, 128))
+    cold = [one.unit(at, [1, 2, 3, 4, 5]) for at in range(first)]
+    for name, units in (("cold", cold), ("kept", cold[-1:])):
         rows[name] = timed(partial(paged.run, units), 20)
     print(
         f"first chunk behind 87 tokens: cold {rows['cold']:.3f} ms, prompt kept {rows['kept']:.3f} ms, host included",
@@ -145,7 +161,7 @@ def recompute() -> None:
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
         one = RandomVoice(None, 0, 25 * blocks, 5)
-        paged.recompute([one.unit(at, list(range(1, at + 2))) for at in range(blocks)])
+        paged.recompute(scratch_units(paged, one))
         rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)
         scratch = paged.scratch_layout.elements * 2 / 2**20
         print(

@@ -27,6 +27,7 @@ from cosyserve.host.doctor.installation_checks import (
     check_library_combinations,
     check_model,
     checkpoint_bytes,
+    state_bytes_per_second,
 )
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, Recommendation, recommended, this_machine
 from cosyserve.settings import cache_directory
@@ -65,7 +66,7 @@ def examine(
     SettingsError for a malformed `listen`.
     """
     machine = this_machine()
-    weights, has_gpu = checkpoint_bytes(model), machine.gpu is not None
+    weights, has_gpu = checkpoint_bytes(model, decoder_model), machine.gpu is not None
     findings = [
         check_driver(machine, gpu_wanted),
         *check_gpus(machine, torch_directory(), environ),
@@ -81,4 +82,5 @@ def examine(
         check_inner_ports(),
         check_clock(),
     ]
-    return Examination(machine, tuple(findings), recommended(machine, weights))
+    second_bytes = state_bytes_per_second(model, decoder_model)
+    return Examination(machine, tuple(findings), recommended(machine, weights, second_bytes))

@@ -68,7 +68,6 @@ def check_library_combinations(machine: Machine) -> list[Finding]:
     return findings
 
 
-CHECKPOINTS = (*LLM.weight_files, *TOKEN2WAV.weight_files)
 _WITHOUT_DECODER = (*LLM.weight_files, "CosyVoice-BlankEN/config.json")
 _NEEDED = (*_WITHOUT_DECODER, *TOKEN2WAV.weight_files)
 _TOKENIZER = ("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt", "CosyVoice-BlankEN/tokenizer_config.json")
@@ -79,9 +78,21 @@ _FOR_VOICES = "campplus.onnx"
 _POINTER = b"version https://git-lfs"
 
 
-def checkpoint_bytes(model: Path) -> int:
-    """Bytes of the checkpoints that exist."""
-    return sum(path.stat().st_size for name in CHECKPOINTS if (path := model / name).is_file())
+def checkpoint_bytes(model: Path, decoder_model: Path | None = None) -> int:
+    """Bytes of the checkpoints that exist; decoder_model: of flow and vocoder, where they are not
+    those of `model`.
+    """
+    decoder = model if decoder_model is None else decoder_model
+    paths = [model / name for name in LLM.weight_files] + [decoder / name for name in TOKEN2WAV.weight_files]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def state_bytes_per_second(model: Path, decoder_model: Path | None = None) -> int:
+    """See `Generation.state_bytes_per_second`; that of CosyVoice2 for what is no model."""
+    try:
+        return token2wav_networks(ModelDirectory(decoder_model or model)).state_bytes_per_second
+    except (ModelError, OSError):
+        return GENERATIONS[0].state_bytes_per_second
 
 
 def check_model(model: Path, decoder_model: Path | None = None) -> list[Finding]:
@@ -102,7 +113,10 @@ def _check_decoder(model: Path, decoder_model: Path) -> list[Finding]:
         return [problem("token2wav model", str(error), "token2wav does not start with it", fix)]
     files = (decoder_model / name for name in TOKEN2WAV.weight_files)
     wrong = [finding for path in files if (finding := _wrong(path, fix)) is not None]
-    return wrong or [ok("token2wav model", f"{decoder_model}: flow and vocoder of {title}, complete")]
+    size = sum((decoder_model / name).stat().st_size for name in TOKEN2WAV.weight_files if not wrong)
+    return wrong or [
+        ok("token2wav model", f"{decoder_model}: flow and vocoder of {title}, complete, {size / 1e6:.0f} MB")
+    ]
 
 
 def _check_generation(model: Path, files: tuple[str, ...]) -> list[Finding]:
@@ -123,9 +137,8 @@ def _check_generation(model: Path, files: tuple[str, ...]) -> list[Finding]:
         for name in (_FOR_VOICES, generation.speech_tokenizer)
         if (wrong := _wrong(model / name, fetch)) is not None
     ]
-    return findings or [
-        ok("model", f"{model}: {generation.title}, complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")
-    ]
+    size = sum((model / name).stat().st_size for name in files if name.endswith(".pt") and not findings)
+    return findings or [ok("model", f"{model}: {generation.title}, complete, checkpoints of {size / 1e6:.0f} MB")]
 
 
 def _wrong(path: Path, fetch: str) -> Finding | None:

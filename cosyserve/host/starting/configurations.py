@@ -5,6 +5,7 @@ first, which have been measured, the fastest first, then those of other librarie
 from dataclasses import dataclass, field
 
 from cosyserve.engines.gpu_facts import AMPERE
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.host.hardware import (
     LEAST_GPU_MIB,
     SUPPORTED_LIBRARIES,
@@ -48,11 +49,15 @@ class Configuration:
         """Of llm and token2wav."""
         return {"llm": "torch", "token2wav": "torch", **self.engines}
 
-    def settings(self, machine: Machine, weights: int) -> Recommendation:
+    def settings(
+        self, machine: Machine, weights: int, second_bytes: int = COSYVOICE2.state_bytes_per_second
+    ) -> Recommendation:
         """Settings for the services: those recommended for the memory of the machine, overridden by
-        this configuration.
+        this configuration. weights, second_bytes: as for `recommended`.
         """
-        recommendation = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
+        recommendation = (
+            recommended(machine, weights, second_bytes) if self.on_gpu else on_cpu(machine, weights, self.what)
+        )
         return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
 
     def lacks(self, machine: Machine) -> str | None:

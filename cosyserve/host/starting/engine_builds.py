@@ -42,8 +42,8 @@ def _engines(service: str, environ: Mapping[str, str]) -> str | None:
 def engines_are_built(
     configuration: Configuration, machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
 ) -> bool:
-    """Whether engines of every part exist for this model and machine. environ: of the user. The
-    service itself also checks all bytes.
+    """Whether engines of every part exist for this machine and the model whose weights they are
+    made of. environ: of the user. The service itself also checks all bytes.
     """
     if configuration.hosted == "llm":
         form = conversion_target(machine, configuration.backends["llm"])
@@ -84,13 +84,19 @@ def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.
 
 
 def build_commands(
-    backends: Mapping[str, str], machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
+    backends: Mapping[str, str],
+    machine: Machine,
+    model: Path,
+    environ: Mapping[str, str] = os.environ,
+    decoder_model: Path | None = None,
 ) -> list[list[str]]:
     """Arguments of `cosyserve model` that build missing engines; fast if none is missing. backends:
     of llm and token2wav. environ: variables of the services, which must find the engines.
+    decoder_model: of flow and vocoder, where they are not those of `model`.
     """
     commands = []
-    published = model / PUBLISHED_FILE if environ.get(f"{_TOKEN2WAV}ENGINE_ESTIMATOR") == PUBLISHED else None
+    decoder = decoder_model or model
+    published = decoder / PUBLISHED_FILE if environ.get(f"{_TOKEN2WAV}ENGINE_ESTIMATOR") == PUBLISHED else None
     graphs = {
         "--precision": environ.get(PRECISION),
         "--published": published,
@@ -103,9 +109,9 @@ def build_commands(
             "--compatibility": environ.get(_COMPATIBILITY),
             "--device": None if device in ("auto", "cuda") else device,
         }
-        commands.append(["build", "token2wav", str(model), *_options(graphs | plans)])
+        commands.append(["build", "token2wav", str(decoder), *_options(graphs | plans)])
     if backends["token2wav"] == "onnxruntime":
-        commands.append(["export", str(model), *_options(graphs)])
+        commands.append(["export", str(decoder), *_options(graphs)])
     form = conversion_target(machine, backends["llm"])
     if form is None:
         return commands

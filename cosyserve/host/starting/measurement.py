@@ -163,24 +163,32 @@ accurate to about a tenth.
 """
 
 
-def read_notes(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """By service, the hosted engine that was measured to be faster on this machine. Blocks while
-    checkpoints are hashed.
+def read_notes(
+    model: Path, environ: Mapping[str, str] = os.environ, decoder_model: Path | None = None
+) -> dict[str, str]:
+    """By service, the hosted engine that was measured to be faster on this machine. decoder_model:
+    of flow and vocoder, where they are not those of `model`. Blocks while checkpoints are hashed.
     """
-    engines = {
-        service.name: read_note(engine_directory(service.name, environ), service, model, _precision(service, environ))
-        for service in (LLM, TOKEN2WAV)
-    }
+    engines = {}
+    for service, weights in ((LLM, model), (TOKEN2WAV, decoder_model or model)):
+        directory, precision = engine_directory(service.name, environ), _precision(service, environ)
+        engines[service.name] = read_note(directory, service, weights, precision)
     return {service: engine for service, engine in engines.items() if engine}
 
 
-def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def write_notes(
+    trials: Sequence[Trial],
+    model: Path,
+    environ: Mapping[str, str] = os.environ,
+    decoder_model: Path | None = None,
+) -> dict[str, str]:
     """Write a note for each service of which a hosted engine was measured as well as our own.
-    Returns by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError.
+    Returns by service what `auto` takes from now on, empty for our own. decoder_model: as for
+    `read_notes`. Blocks. Raises OSError.
     """
     preferred = {}
     spoken = {trial.name: trial.real_time_factor for trial in trials if trial.measured is not None}
-    for service in (LLM, TOKEN2WAV):
+    for service, weights in ((LLM, model), (TOKEN2WAV, decoder_model or model)):
         factors = {
             name: factor
             for name, factor in spoken.items()
@@ -192,7 +200,7 @@ def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str]
             continue
         best = min(others, key=lambda engine: others[engine])
         preferred[service.name] = best if others[best] <= FASTER * min(own) else ""
-        depends_on = facts(service, model, _precision(service, environ))
+        depends_on = facts(service, weights, _precision(service, environ))
         write(engine_directory(service.name, environ), depends_on, preferred[service.name], factors)
     return preferred
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
-from cosyserve.host.doctor.installation_checks import checkpoint_bytes
+from cosyserve.host.doctor.installation_checks import checkpoint_bytes, state_bytes_per_second
 from cosyserve.host.hardware import Machine, Recommendation
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import (
@@ -39,14 +39,18 @@ def make_plan(
     model: Path,
     *,
     forced: bool,
+    decoder_model: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     noted: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan for a configuration. Variables of the user have priority; forced: except those that
+    """The plan for a configuration. decoder_model: of flow and vocoder, where they are not those of
+    `model`. Variables of the user have priority; forced: except those that
     define the configuration. noted: by service, the hosted engine that was measured to be faster,
     which replaces the engine of the configuration.
     """
-    settings = configuration.settings(machine, checkpoint_bytes(model))
+    settings = configuration.settings(
+        machine, checkpoint_bytes(model, decoder_model), state_bytes_per_second(model, decoder_model)
+    )
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
     backends, why = configuration.backends, list(settings.why)
     for service in backends:
@@ -72,7 +76,12 @@ def make_plan(
 
 
 def configurations_to_compare(
-    machine: Machine, model: Path, *, will_build: bool, environ: Mapping[str, str] = os.environ
+    machine: Machine,
+    model: Path,
+    *,
+    will_build: bool,
+    decoder_model: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> tuple[list[Configuration], dict[str, str]]:
     """Configurations of hosted engines that can be measured, and by name why others cannot; none if
     the user has named an engine.
@@ -80,9 +89,18 @@ def configurations_to_compare(
     if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
         return [], {}
     run_here = [hosted for hosted in CONFIGURATIONS if hosted.hosted and hosted.lacks(machine) is None]
-    ready = [hosted for hosted in run_here if will_build or engines_are_built(hosted, machine, model, environ)]
+    ready = [
+        hosted
+        for hosted in run_here
+        if will_build or engines_are_built(hosted, machine, _weights(hosted, model, decoder_model), environ)
+    ]
     missing = f"no engines for this model, GPU, driver and library; {BUILD}"
     return ready, {hosted.name: missing for hosted in run_here if hosted not in ready}
+
+
+def _weights(hosted: Configuration, model: Path, decoder_model: Path | None) -> Path:
+    """The directory that its engine of another library is made of."""
+    return decoder_model or model if hosted.hosted == "token2wav" else model
 
 
 def choose_configuration(machine: Machine) -> tuple[Configuration, dict[str, str]]:

@@ -43,9 +43,6 @@
 {{- fail (printf "engineBuild.%s builds for a GPU: services.%s.gpu.count is 0" $name $name) }}
 {{- end }}
 {{- end }}
-{{- if and $values.engineBuild.token2wav $values.model.token2wav.path }}
-{{- fail "engineBuild.token2wav builds the flow of model.path, and model.token2wav.path names another, which has no engines" }}
-{{- end }}
 {{- if and (eq $values.autoscaling.kind "keda") (not $values.autoscaling.prometheus.address) }}
 {{- fail "autoscaling.kind=keda asks a Prometheus: autoscaling.prometheus.address is empty, such as http://prometheus.monitoring:9090" }}
 {{- end }}

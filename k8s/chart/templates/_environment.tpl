@@ -26,12 +26,8 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if $values.model.token2wav.path }}
-{{- if eq .name "token2wav" }}
+{{- if and $values.model.token2wav.path (eq .name "token2wav") }}
 {{- $_ := set $set "DECODER_MODEL" $values.model.token2wav.path }}
-{{- else if eq .name "orchestrator" }}
-{{- $_ := set $set "PROMPT_AS_BLOCK" "true" }}
-{{- end }}
 {{- end }}
 {{- if $service.wyomingPort }}
 {{- $_ := set $set "WYOMING_LISTEN" (printf "0.0.0.0:%d" (int $service.wyomingPort)) }}

@@ -147,9 +147,9 @@ def varied(
             yield Job(sentence, voice, dice.choice(SPEEDS))
 
 
-def plain(sentences: Sequence[Sentence], presets: Sequence[str]) -> Iterator[Job]:
-    """Every sentence by each of the main voices, at the teacher's own speed, in order."""
+def plain(sentences: Sequence[Sentence], presets: Sequence[str], voices: Sequence[str] = MAIN_VOICES) -> Iterator[Job]:
+    """Every sentence by each of `voices`, at the teacher's own speed, in order."""
     for sentence in sentences:
-        for voice in MAIN_VOICES:
+        for voice in voices:
             if voice in presets:
                 yield Job(sentence, voice, 1.0)

@@ -14,22 +14,18 @@ for it, so the other text bypasses it.
 """
 
 import re
-import threading
 import unicodedata
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Protocol
 
-import inflect
-
 from services.frontend.normalization import chinese_readings
 from services.frontend.normalization import english_readings as readings_of_english
+from services.frontend.text.english_numbers import grouped
 from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.text_scheduler import yield_turn
 from services.frontend.tokenizers.placeholders import PLACEHOLDERS
 
-_inflect, _inflect_lock = inflect.engine(), threading.Lock()
-"""The engine keeps state between the steps of a number, so threads use it one at a time."""
 _MOST_DIGITS = 36
 _LONG_NUMBER = re.compile(rf"([0-9]{{{_MOST_DIGITS + 1},}})")
 _CHINESE_DIGITS = tuple("零一二三四五六七八九")
@@ -226,12 +222,9 @@ def spell_digits(text: str, *, reference: bool = False) -> str:
 
 
 def _spell_as_specified(run: str) -> str:
-    return _in_words(run) if len(run) <= _MOST_DIGITS else _digit_by_digit(run)
-
-
-def _in_words(digits: str) -> str:
-    with _inflect_lock:
-        return str(_inflect.number_to_words(digits))
+    if len(run) > _MOST_DIGITS:
+        return _digit_by_digit(run)
+    return grouped("".join(filter(str.isdecimal, run)) or "0")
 
 
 def _spell(run: str) -> str:
@@ -242,7 +235,7 @@ def _spell(run: str) -> str:
     zeros = len(digits) - len(digits.lstrip("0"))
     words = [_DIGITS[0]] * zeros
     if digits[zeros:]:
-        words.append(_in_words(digits[zeros:]))
+        words.append(grouped(digits[zeros:]))
     return " ".join(words) + powers
 
 

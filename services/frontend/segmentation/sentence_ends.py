@@ -10,7 +10,8 @@ A full-width end always does. An ASCII one needs a blank or a non-ASCII characte
   lower case (`well... okay`, `"Really?" she asked`);
 * a comma ends a sentence that is a single word which is repeated as a whole (`Go, go, go!` is
   three, `Really, really good` is one): in one utterance the bundled voice repeats such words once
-  too often;
+  too often; and one that is a cry alone (`Ugh, I forgot`), whose last consonant would run into the
+  next word and be heard as part of it;
 * a full stop does not end a sentence after a title or an initial (`Dr. Smith`, `J. Doe`), after a
   number that opens a list (`1. Wash`), after `No` and similar words before a digit (`Fig. 3`, `Apr.
   9`), after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to Fri.`), after an
@@ -32,6 +33,10 @@ word) the sentence ends.
 LONG = 60
 LONGEST_REPEATED = 16
 """Letters of a repeated word at whose comma a sentence may end."""
+CRIES = frozenset({"ugh"})
+"""Interjections that recognisers no longer hear when a word follows at once. Common words that end
+in a plosive as well (`Yep, I know`) keep theirs.
+"""
 _MARKS_BEHIND = frozenset(",.!?;…")
 BEFORE = 24
 """Characters before the marks that are examined."""
@@ -91,7 +96,7 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     if not (after.isspace() or not after.isascii()):
         return False
     if marks == ",":
-        return _is_repeated(text, start)
+        return _is_cry(text, start) or _is_repeated(text, start)
     if marks[0] == "…":
         return _follows(text, end, str.isupper)
     if set(marks) <= {"?", "!"}:
@@ -103,11 +108,20 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     return _full_stop(text, end)
 
 
+def _is_cry(text: str, comma: int) -> bool:
+    """Whether the sentence so far is one of CRIES."""
+    return _first_words(text, comma).casefold() in CRIES
+
+
+def _first_words(text: str, end: int) -> str:
+    return text[:end].strip(" \n\"“'")
+
+
 def _is_repeated(text: str, comma: int) -> bool | None:
     """Whether the sentence so far is one word that follows the comma once more, before another
     mark.
     """
-    word = text[:comma].strip(" \n\"“'")
+    word = _first_words(text, comma)
     if not word.isalpha() or len(word) > LONGEST_REPEATED:
         return False
     after = text[comma + 1 : comma + 1 + REACH].lstrip()

@@ -1,4 +1,4 @@
-"""Digits as English words, for texts that come without text normalisation."""
+"""Digits as English words."""
 
 _SMALL = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -15,6 +15,10 @@ _ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
+_GROUPS = (
+    "", " thousand", " million", " billion", " trillion", " quadrillion", " quintillion", " sextillion", " septillion",
+    " octillion", " nonillion", " decillion",
+)  # fmt: skip
 MOST_DIGITS = 15
 """Longer runs of digits are read digit by digit."""
 
@@ -29,6 +33,19 @@ def whole(digits: str) -> list[str]:
     if len(digits) > MOST_DIGITS or (len(digits) > 1 and digits[0] == "0"):
         return digit_by_digit(digits)
     return _cardinal(int(digits))
+
+
+def grouped(digits: str) -> str:
+    """A number of at most 36 digits in written English, `"1234"` as "one thousand, two hundred and
+    thirty-four" (compatibility specification section 2.1): commas between the groups of three
+    digits, "and" in place of the last comma where the last group is below a hundred, and a hyphen
+    between tens and ones.
+    """
+    numbers = [int(digits) // 1000**power % 1000 for power in range(len(_GROUPS))]
+    words = [" ".join(_cardinal(number)).replace("ty ", "ty-") for number in numbers]
+    parts = [word + name for number, word, name in zip(numbers, words, _GROUPS, strict=True) if number][::-1]
+    last_is_short = len(parts) > 1 and 0 < numbers[0] < 100
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if last_is_short else ", ".join(parts) or _SMALL[0]
 
 
 def ordinal(digits: str) -> list[str]:

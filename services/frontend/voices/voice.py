@@ -2,13 +2,7 @@
 identifies its content.
 
 The start of the decoder's prompt may be cut, so that the first hop of every sentence needs few new
-tokens. The decoder works in blocks of 25 tokens counted from the first prompt token that it
-receives (docs/streaming.md, "The grid"). After P prompt tokens the first hop has 25 - P mod 25 new
-tokens. Of its audio the vocoder holds back ten tokens (CosyVoice3's: two), and the next five are
-the silence with which voices begin, so a first hop of 15 tokens or fewer (CosyVoice3: seven) is
-inaudible and the listener waits for a second one. Leaving out up to 24 tokens at the start of the
-prompt, less than a second, makes the first hop `first_hop_tokens` long for every voice. The
-speech-token model still receives the whole prompt, because the transcript belongs to all of it.
+tokens (`cosyserve.generations.prompt_cut`).
 """
 
 import hashlib
@@ -18,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.prompt_cut import SILENT_TOKENS, audible_first_hop, cut_for
 from cosyserve.spec import (
     CHUNK_TOKENS,
     LOOKAHEAD_TOKENS,
@@ -28,27 +23,10 @@ from cosyserve.spec import (
     TOKENS_PER_SECOND,
 )
 
-LEAST_PROMPT_TOKENS = 50
-"""The decoder keeps at least two seconds of prompt; a shorter prompt is not cut."""
-_SILENT_TOKENS = 5
-"""0.2 s: before a sentence one bundled voice is silent for 180 ms and the other for 100 ms, as
-measured by a study that is no longer in the repository.
-"""
-_AUDIBLE_TOKENS = 5
-"""200 ms that play while the second hop is computed. With the bundled voice on two CPU cores a
-first hop of 18 tokens, 160 ms of audio, waits 165 ms for the second hop; one of 20 is sent at once.
-"""
-
-
-def first_hop_tokens(generation: Generation) -> int:
-    """New tokens of the first hop after a prompt that was cut: 20 of CosyVoice2."""
-    return generation.hold_back_tokens + _SILENT_TOKENS + _AUDIBLE_TOKENS
-
 
 def cut_of(prompt_tokens: int, generation: Generation) -> int:
     """Tokens to leave out at the start of a prompt of `prompt_tokens`, 0 to 24."""
-    cut = (prompt_tokens + first_hop_tokens(generation)) % CHUNK_TOKENS
-    return cut if prompt_tokens - cut >= LEAST_PROMPT_TOKENS else 0
+    return cut_for(prompt_tokens, audible_first_hop(generation))
 
 
 def tokens_before_sound(decoder_tokens: int, generation: Generation) -> int:
@@ -57,7 +35,7 @@ def tokens_before_sound(decoder_tokens: int, generation: Generation) -> int:
     CosyVoice3.
     """
     first = CHUNK_TOKENS - decoder_tokens % CHUNK_TOKENS
-    inaudible = generation.hold_back_tokens + _SILENT_TOKENS
+    inaudible = generation.hold_back_tokens + SILENT_TOKENS
     return first + (0 if first > inaudible else CHUNK_TOKENS) + LOOKAHEAD_TOKENS
 
 

@@ -24,6 +24,16 @@ USED_SHARE = 0.85
 """Share of the capacity of the slowest stage that is used; the rest absorbs variation, such as
 sentences of different lengths and requests that begin together.
 """
+SHARED_BACK_OFF, SHARED_RECOVERY = 0.8, 0.05
+"""Shares of a limit of streams that share steps: what is left of it when pieces are late, and by
+what it rises again in each SHARED_RECOVER_SECONDS without. There may be hundreds of them, and one
+more or less changes nothing.
+"""
+SHARED_CROWD = 32
+"""From so many requests at once on their number says what was too much. With fewer the limit is at
+most halved.
+"""
+SHARED_RECOVER_SECONDS = 3.0
 BACK_OFF_SECONDS = 3.0
 """Shortest time between two reductions of the limit: pieces stay late for some time."""
 RECOVER_SECONDS = 15.0
@@ -46,6 +56,10 @@ class StageLoad:
     """Distinguishes the replica from others of the stage, such as its address."""
     load: Load | None
     """None for a replica that serves and has not generated speech yet."""
+    shares_steps: bool = False
+    """Whether its streams share the steps of the engine, as on a GPU: what one of them costs says
+    nothing about many, so that only late pieces count.
+    """
 
 
 class AdaptiveLimit:
@@ -54,6 +68,8 @@ class AdaptiveLimit:
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: dict[tuple[str, str], Load] = {}
+        self._seen_shared: dict[tuple[str, str], Load] = {}
+        self._shared, self._shared_changed_at = most, -math.inf
         self._backed_off: int | None = None
         """The limit after reductions by late pieces; None: not reduced."""
         self._changed_at = -math.inf
@@ -62,8 +78,30 @@ class AdaptiveLimit:
         """The limit from now on. loads: of all replicas that report one; none: the upper bound
         applies. active: most requests running at once since the last call.
         """
+        alone = [one for one in loads if not one.shares_steps]
+        shared = [one for one in loads if one.shares_steps]
+        limit = self._of_shared(shared, active, now) if shared else self._most
+        return min(limit, self._of_measured(alone, active, now)) if alone else limit
+
+    def _of_shared(self, loads: Sequence[StageLoad], active: int, now: float) -> int:
+        pieces, late = _since_last(self._seen_shared, loads)
+        waited = now - self._shared_changed_at
+        if late >= LEAST_LATE and late > LATE_SHARE * pieces:
+            # Those under way are late still, for seconds; short sentences less long than others.
+            if waited >= BACK_OFF_SECONDS:
+                # A quiet moment is no measure of what can be served.
+                least = 1 if active >= SHARED_CROWD else self._shared // 2
+                self._shared = max(math.floor(SHARED_BACK_OFF * min(self._shared, active)), least, 1)
+                self._shared_changed_at = now
+        elif self._shared < self._most and waited >= SHARED_RECOVER_SECONDS:
+            for _ in range(int(waited // SHARED_RECOVER_SECONDS)):
+                self._shared = min(self._shared + max(math.floor(SHARED_RECOVERY * self._shared), 1), self._most)
+            self._shared_changed_at = now
+        return self._shared
+
+    def _of_measured(self, loads: Sequence[StageLoad], active: int, now: float) -> int:
         measured = self._measured(loads)
-        pieces, late = self._since_last(loads)
+        pieces, late = _since_last(self._seen, loads)
         if late >= LEAST_LATE and late > LATE_SHARE * pieces and now - self._changed_at >= BACK_OFF_SECONDS:
             before = measured if self._backed_off is None else min(self._backed_off, measured)
             # At most halved: with few running requests, their number says little about the
@@ -88,18 +126,20 @@ class AdaptiveLimit:
         able = [math.floor(USED_SHARE * (replicas[stage] * fmean(each))) for stage, each in streams.items()]
         return max(min([self._most, *able]), 1)
 
-    def _since_last(self, loads: Sequence[StageLoad]) -> tuple[int, int]:
-        """Pieces, and late pieces, since the last call; none of a replica that is new or was
-        restarted.
-        """
-        pieces = late = 0
-        now = {(one.stage, one.replica): one.load for one in loads if one.load is not None}
-        for replica, load in now.items():
-            before = self._seen.get(replica)
-            if before is not None and before.pieces <= load.pieces:
-                pieces, late = pieces + load.pieces - before.pieces, late + load.late_pieces - before.late_pieces
-        self._seen = now
-        return pieces, late
+
+def _since_last(seen: dict[tuple[str, str], Load], loads: Sequence[StageLoad]) -> tuple[int, int]:
+    """Pieces, and late pieces, since the last call, whose loads `seen` holds; none of a replica
+    that is new or was restarted.
+    """
+    pieces = late = 0
+    now = {(one.stage, one.replica): one.load for one in loads if one.load is not None}
+    for replica, load in now.items():
+        before = seen.get(replica)
+        if before is not None and before.pieces <= load.pieces:
+            pieces, late = pieces + load.pieces - before.pieces, late + load.late_pieces - before.late_pieces
+    seen.clear()
+    seen.update(now)
+    return pieces, late
 
 
 class LimitUpdater:

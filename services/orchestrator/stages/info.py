@@ -59,16 +59,20 @@ class StageInfo:
         return infos, silent
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
-        """The load of each serving replica. everywhere: of any device; otherwise only of CPUs,
-        which are slow enough to limit the number of requests. Fakes have no load. A replica that
-        does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
+        """The load of each serving replica. everywhere: what a second of speech costs counts on any
+        device; otherwise only on CPUs, where streams do not share steps, and fakes have no load. A
+        replica that does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
         """
         known: dict[tuple[str, str], _LastReport] = {}
         for stage, address, answer in await self._of_all(_get_info, serving=True):
             before = self._known.get((stage.stage, address))
             if not isinstance(answer, grpc.aio.AioRpcError):
-                if everywhere or _costs_much(answer.info):
-                    known[stage.stage, address] = _LastReport(StageLoad(stage.stage, address, _load_of(answer.info)))
+                if _is_fake(answer.info) and not everywhere:
+                    continue
+                load = StageLoad(
+                    stage.stage, address, _load_of(answer.info), not everywhere and not _is_on_cpu(answer.info)
+                )
+                known[stage.stage, address] = _LastReport(load)
             elif before is not None and before.silent_rounds < MOST_SILENT_ROUNDS:
                 known[stage.stage, address] = before._replace(silent_rounds=before.silent_rounds + 1)
         self._known = known
@@ -116,9 +120,12 @@ def _get_info(stub: "info_pb2_grpc.InfoServiceAsyncStub") -> Awaitable[info_pb2.
     return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS)
 
 
-def _costs_much(info: info_pb2.ServiceInfo) -> bool:
-    """Whether a replica may be slow enough to be the limit."""
-    return info.identity.device.startswith("cpu") and info.identity.backend != "fake"
+def _is_fake(info: info_pb2.ServiceInfo) -> bool:
+    return info.identity.backend == "fake"
+
+
+def _is_on_cpu(info: info_pb2.ServiceInfo) -> bool:
+    return info.identity.device.startswith("cpu")
 
 
 def _load_of(info: info_pb2.ServiceInfo) -> Load | None:

@@ -4,7 +4,8 @@ speech tokens.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import cast
 
 from cosyserve import spec, telemetry
@@ -22,6 +23,7 @@ from services.orchestrator.speech.utterance import Utterance, tokens_to_first_bo
 from services.orchestrator.speech.word_alignment import require_all_words
 from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.token2wav import PromptCut, is_served_profile
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,12 @@ class LlmStage:
     policy: RetryPolicy
     guards: bool
     """Whether tokens and word times are checked."""
-    prompt_as_block: bool = False
+    prompt_as_block: Callable[[], bool] = lambda: False
     """See `OrchestratorSettings`."""
+    cut: PromptCut = field(default_factory=PromptCut)
+    """That of the decoder, which may be learned later than the first request comes: then its
+    messages are cut elsewhere, and the decoder has to wait longer.
+    """
 
     async def generate(
         self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
@@ -43,7 +49,9 @@ class LlmStage:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of
         takeovers. Raises the SpeechFault that the stage or the word times show.
         """
-        prompt_tokens = 0 if self.prompt_as_block else len(conditioning.speech_tokens)
+        prompt_tokens = 0 if self.prompt_as_block() else len(conditioning.speech_tokens)
+        if is_served_profile(utterance):
+            prompt_tokens = self.cut.left(prompt_tokens)
         setup = _setup(utterance, conditioning, stream, self.guards, prompt_tokens)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))

@@ -10,6 +10,7 @@ import grpc
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
+from cosyserve.generations.prompt_cut import cut_for
 from cosyserve.rpc.calls import as_error, messages
 from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
@@ -34,6 +35,19 @@ class Decoded:
     takeovers: int = 0
 
 
+@dataclass
+class PromptCut:
+    """For what first hop the replicas cut prompts, as the latest answer of one says: it decides
+    when a hop is due, so that tokens are sent in messages of a hop.
+    """
+
+    first_hop_tokens: int = 0
+
+    def left(self, prompt_tokens: int) -> int:
+        """How many of a prompt's tokens a stream of the served profile begins with."""
+        return prompt_tokens - cut_for(prompt_tokens, self.first_hop_tokens)
+
+
 @dataclass(frozen=True)
 class Listener:
     """The playback of a request."""
@@ -55,6 +69,7 @@ class Token2WavStage:
     replicas: ReplicaSet
     policy: RetryPolicy
     guards: bool
+    cut: PromptCut = field(default_factory=PromptCut)
 
     async def decode(
         self,
@@ -100,6 +115,7 @@ class Token2WavStage:
                             setup.expected_identity.CopyFrom(news.identity)
                             engines.token2wav = identity_from_proto(news.identity)
                             engines.euler_steps = news.euler_steps or spec.EULER_STEPS
+                            self.cut.first_hop_tokens = news.first_hop_tokens
                         if news.audio:
                             if news.start_sample != setup.start_sample:
                                 raise InternalFault(
@@ -127,8 +143,9 @@ class Token2WavStage:
         request = token2wav_pb2.DecodeRequest(setup=_conditioning_setup(conditioning), speech_tokens=[0])
         try:
             with cancelling(_stub(replica).Decode(request, timeout=_WARM_SECONDS)) as call:
-                async for _ in messages(call):
-                    pass
+                async for response in messages(call):
+                    if response.audio.HasField("identity"):
+                        self.cut.first_hop_tokens = response.audio.first_hop_tokens
         except grpc.aio.AioRpcError as error:
             raise as_error(error, self.replicas.stage) from error
 

@@ -35,6 +35,8 @@ class Backend:
     """
     buckets: tuple[int, ...] = ()
     """Batch sizes for which steps are recorded as CUDA graphs or built as engines."""
+    first_hop_tokens: int = 0
+    """For which prompts are trimmed, see `services.token2wav.inputs.chunking`; 0: they are not."""
     release: Callable[[], None] = lambda: None
     """Releases the files that the backend serves from; call it last."""
 
@@ -63,8 +65,8 @@ class EngineSettings:
     """Bytes of memory for cached states of prompts."""
     state_bytes: int = 8 << 30
     """Bytes of memory for the states of active streams, at least 1. With the published sizes one
-    second of audio, prompt included, takes 231 MB (CosyVoice2) or 180 MB (CosyVoice3) in float32
-    and half of it in bfloat16.
+    second of audio, prompt included, takes 231 MB (CosyVoice2) or 180 MB (CosyVoice3) in float32,
+    half of it in bfloat16, and about a quarter with keys and values of 8 bits.
     """
     gpu_engine: str = "auto"
     """Engine on a GPU: `paged` (our own kernels and CUDA graphs), `readable` (the same PyTorch code
@@ -72,15 +74,20 @@ class EngineSettings:
     """
     gpu_precision: str = "bfloat16"
     """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""
+    gpu_kv_precision: str = "operands"
+    """Number type of the keys and values in the paged engine's state: `operands`, that of
+    gpu_precision, or `int8` or `float8` (e4m3), with a scale for each frame and head.
+    """
     gpu_vocoder: str = "windowed"
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
     gpu_clusters: str = "auto"
     """Whether thread-block clusters compute small batches of CosyVoice2's flow: `auto` (where they
     can, on Hopper) or `off`.
     """
-    first_hop_tokens: int = 0
+    first_hop_tokens: int | None = None
     """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (3 to
-    25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged.
+    25 of CosyVoice3; see `inputs.chunking`); 0 leaves prompts unchanged. None: 20 (CosyVoice3: 12)
+    with the paged engine, 0 for a decoder whose prompt is one block, and otherwise.
     """
     engines: Path | None = None
     """Directory of the engine cache. None: the default of `cosyserve.engines.engine_cache`."""

@@ -49,10 +49,12 @@ def precision_text(batch_invariant: bool, widest_step: int) -> str:
     return "float32" if batch_invariant or widest_step == 1 else f"float32, batches of up to {widest_step} streams"
 
 
-def paged_precision_text(precision: str, vocoder: str, widest_step: int, clustered_units: int = 0) -> str:
-    """The same for the paged engine, where rounding always depends on the batch shape.
+def paged_precision_text(precision: str, vocoder: str, widest_step: int, kept: str, clustered_units: int = 0) -> str:
+    """The same for the paged engine, where rounding always depends on the batch shape. kept: type
+    of the flow's keys and values in pages, as in `EngineSettings.gpu_kv_precision`.
     clustered_units: most units of a batch that thread-block clusters compute.
     """
     operands = f" of {WINDOWED_OPERANDS[precision]}" if vocoder == "windowed" else ""
+    numbers = "" if kept == "operands" else f" with keys and values in {kept}"
     clusters = f", up to {clustered_units} in clusters" if clustered_units else ""
-    return f"{precision}, paged, {vocoder} vocoder{operands}, batches of up to {widest_step} streams{clusters}"
+    return f"{precision}, paged{numbers}, {vocoder} vocoder{operands}, batches of up to {widest_step} streams{clusters}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cosyserve.errors import ModelError
-from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Shape, Shapes
@@ -42,7 +42,7 @@ causal HiFT 29.6 of excitation before.
 
 def frames_around(directory: ModelDirectory) -> FramesAround:
     """Of the directory's vocoder. Raises ModelError for a network that engines do not run."""
-    name = generation_of(directory).vocoder_network
+    name = token2wav_networks(directory).vocoder_network
     if name not in FRAMES_AROUND:
         raise ModelError(
             f"{directory.path}: engines run the vocoder networks {', '.join(FRAMES_AROUND)}; this one is {name}"

@@ -140,6 +140,21 @@ class CachedPass:
             else torch.cat(blocks, dim=3)
         )
 
+    @property
+    def pasts(self) -> list[StreamCache]:
+        """What each stream kept, for a network that computes a pass in one call."""
+        return self._pasts
+
+    def store(self, stream: int, convolutions: Sequence[Tensor], added: Sequence[Tensor]) -> None:
+        """What such a network hands on: the tensors that replace those of the stream's
+        convolutions, and the block's own keys and values. They must be the caller's no more.
+        """
+        if not self._keep:
+            return
+        past = self._pasts[stream].attentions
+        self._convolutions[stream] = list(convolutions)
+        self._attentions[stream] = [(*(past[at] if past else ()), own) for at, own in enumerate(added)]
+
     def split(self, x: Tensor) -> list[Tensor]:
         """x [all rows, ...] per stream."""
         return [x] if len(self._pasts) == 1 else [x[self._span(stream)] for stream in range(len(self._pasts))]

@@ -11,15 +11,25 @@ import triton
 
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.start_phases import phase
+from cosyserve.generations.prompt_cut import audible_first_hop
+from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
+from services.token2wav.decoders.engine_identity import (
+    WEIGHTS,
+    WINDOWED_OPERANDS,
+    device_text,
+    paged_precision_text,
+)
+from services.token2wav.decoders.kept_hops import KeptHopsDecoder
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import network_files
+from services.token2wav.flow.past import REFERENCE_CUT
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
 from services.token2wav.gpu.paged_flow.networks import paged_network
 from services.token2wav.gpu.windowed_vocoder.loading import load_windowed
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
@@ -49,14 +59,16 @@ def load_paged(
     paged_parts, files = paged_network(directory), network_files(directory)
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = files.config(directory), settings.state_bytes + settings.prompt_cache_bytes
-    pages = 1 + pages_within(budget, paged_parts.layout(config, True).elements * dtype.itemsize, device)
+    kept = KEPT_NUMBERS[settings.gpu_kv_precision]
+    page = paged_parts.layout(config, True, kept.ratio(dtype)).elements * dtype.itemsize
+    pages = 1 + pages_within(budget, page, device)
     began = time.perf_counter()
     continuous_vocoder: WindowedVocoder | Vocoder = vocoder
     with reporting_out_of_memory(budget, device), kernels_compile():
         with phase("pages and weights of the flow"):
             tensors = files.tensors(directory, config, device, torch.float32)
             paged = PagedFlow(
-                paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED,
+                paged_parts, config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED, kept=kept,
                 clusters=settings.gpu_clusters == "auto",
             )  # fmt: skip
             del tensors
@@ -73,23 +85,31 @@ def load_paged(
     )
     widest, prompt_pages = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
     decoder = PagedDecoder(
-        paged, continuous_vocoder, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=prompt_pages
-    )
+        paged, continuous_vocoder, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=prompt_pages,
+        fronts=paged.fronts,
+    )  # fmt: skip
     whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(
         Identity(
             directory.content_hash((*WEIGHTS, directory.yaml_name)),
             "torch",
-            paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest, paged.clustered_units),
+            paged_precision_text(
+                settings.gpu_precision,
+                settings.gpu_vocoder,
+                widest,
+                settings.gpu_kv_precision,
+                paged.clustered_units,
+            ),
             f"{device_text(device, settings.threads)}, triton {triton.__version__}",
         ),
         {
             Profile.CONTINUOUS: decoder,
-            Profile.UPSTREAM: whole_hop,
+            Profile.UPSTREAM: KeptHopsDecoder(flow, vocoder, REFERENCE_CUT) if flow.past.whole_prompt else whole_hop,
             Profile.OFFLINE: whole_hop,
         },
         lambda: flow.euler_steps + paged.euler_steps,
         buckets=paged.buckets,
+        first_hop_tokens=0 if flow.past.whole_prompt else audible_first_hop(generation_of(directory)),
     )
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite, Overloaded
-from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
 from services.token2wav.flow.flow import as_prompt
@@ -24,8 +24,8 @@ from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
 from services.token2wav.gpu.stream_state import PagedState, Slots, StepWork
+from services.token2wav.gpu.stream_units import NEWEST, StreamUnits
 from services.token2wav.gpu.vocoder_step import ReadableVocoderStep, VocoderStep
-from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -39,7 +39,8 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 
 class PagedDecoder:
     """widest_step: maximum number of streams in a step. prompt_pages: maximum number of pages for
-    cached prompts.
+    cached prompts. fronts: see `PagedFlow.fronts`; where there are any, a prompt is one block and
+    the past is bounded.
     """
 
     goes_on_without_room = True
@@ -54,7 +55,9 @@ class PagedDecoder:
         slots: int,
         widest_step: int,
         prompt_pages: int,
+        fronts: int = 0,
     ) -> None:
+        self._fronts = fronts
         self.widest_step, self._flow = widest_step, flow
         self._pages, self._slots = Pages(pages), Slots(slots)
         self._prompts = PagedPrompts(self._pages, prompt_pages, flow.page_bytes)
@@ -82,6 +85,19 @@ class PagedDecoder:
         return -(-self._flow.page_bytes // CHUNK_TOKENS)
 
     @property
+    def whole_prompt(self) -> bool:
+        """See `DecodesPromptWhole`."""
+        return self._fronts > 0
+
+    def growth_bytes(self, tokens: int) -> int:
+        """See `BoundsItsState`."""
+        if not self._fronts:
+            return tokens * self.token_bytes
+        blocks = -(-tokens // CHUNK_TOKENS)
+        # Those that a block sees, its own, and what lies in front of all of them.
+        return self._flow.page_bytes * (min(blocks, NEWEST + 1) + -(-blocks // self._fronts))
+
+    @property
     def prompts(self) -> PromptCacheStats:
         """Statistics of the prompt cache. May be called from any thread."""
         return self._prompts.stats
@@ -90,7 +106,14 @@ class PagedDecoder:
         """Bytes for the prompt, 0 if its state is cached and shared. May be called from any
         thread.
         """
-        return 0 if voice.state_key in self._prompts else len(voice.tokens) * self.token_bytes
+        if voice.state_key in self._prompts:
+            return 0
+        units = StreamUnits(len(voice.tokens), self.whole_prompt).of_prompt
+        return (
+            self._flow.page_bytes * (units + -(-units // self._fronts))
+            if self._fronts
+            else (len(voice.tokens) * self.token_bytes)
+        )
 
     @torch.inference_mode()
     def start(self, sentence: Sentence) -> PagedState:
@@ -98,20 +121,18 @@ class PagedDecoder:
         there is cached.
         """
         voice = as_prompt(sentence.voice)
-        key = sentence.voice.state_key if last_border(len(voice.tokens)) > 0 else ""
+        units = StreamUnits(len(voice.tokens), self.whole_prompt)
+        key = sentence.voice.state_key if units.grid.last_border() > 0 else ""
         cached = self._prompts.get(key) if key else None
-        blocks = 0 if cached is None else len(cached.pages)
         # The conditions of all blocks, including cached ones, because a stream that loses its pages
         # is recomputed from its first block.
-        conditions = self._conditions(voice.mel) if cached is None else cached.conditions
+        conditions = self._conditions(voice.mel, units.skipped) if cached is None else cached.conditions
         speaker = self._flow.speaker(voice.embedding) if cached is None else cached.speaker
         stretch = MelStretch(sentence.speed, self._flow.device)
         # Taken last, so that a failure before this line leaks no slot.
         slot = self._slots.take()
         if slot is None:
             raise Overloaded("all places in the vocoder's memory are taken", retry_after=1.0)
-        if cached is not None:
-            self._pages.share(cached.pages)
         state = PagedState(
             pool=self._pages,
             page_bytes=self._flow.page_bytes,
@@ -124,10 +145,11 @@ class PagedDecoder:
             stretch=stretch,
             seed=sentence.seed,
             sentence=sentence.sentence_index,
-            position=CHUNK_TOKENS * blocks,
-            pages=[] if cached is None else list(cached.pages),
+            room=self._fronts,
             prompt_cached=cached is not None if key else None,
         )
+        if cached is not None:
+            state.adopt(list(cached.pages), list(cached.fronts))
         self._vocoder_step.begin(state)
         return state
 
@@ -156,10 +178,14 @@ class PagedDecoder:
         if self._marks:
             self._marks[at].record()
 
-    def _conditions(self, mel: Tensor) -> Tensor:
-        """[frames, 80] -> [blocks, 50, 80] on the device, zero-padded."""
-        blocks = -(-len(mel) // CHUNK_FRAMES)
-        padded = F.pad(mel, (0, 0, 0, CHUNK_FRAMES * blocks - len(mel))).view(blocks, CHUNK_FRAMES, mel.shape[1])
+    def _conditions(self, mel: Tensor, skipped: int) -> Tensor:
+        """[frames, 80] -> [blocks, 50, 80] on the device, zero-padded, by so many tokens at the
+        beginning.
+        """
+        before = MEL_FRAMES_PER_TOKEN * skipped
+        blocks = -(-(before + len(mel)) // CHUNK_FRAMES)
+        padded = F.pad(mel, (0, 0, before, CHUNK_FRAMES * blocks - before - len(mel)))
+        padded = padded.view(blocks, CHUNK_FRAMES, mel.shape[1])
         return padded.to(self._flow.device, torch.float32)
 
     def _result(

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cosyserve.errors import Overloaded
-from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages, PromptPages
 from services.token2wav.gpu.paged_flow.unit_table import Unit
@@ -49,19 +48,38 @@ class FlowStep:
                 continue
             leaders.setdefault(place, work)
             queued += [(work, unit) for unit in units]
-        most = self._flow.buckets[-1]
-        for first in range(0, len(queued), most):
-            part = queued[first : first + most]
+        for part in self._passes(queued):
             mels, largest = self._copied(self._flow.run([unit for _, unit in part]))
             for at, (work, unit) in enumerate(part):
-                work.largest.append(largest[at, : MEL_FRAMES_PER_TOKEN * unit.tokens.numel()])
+                work.largest.append(largest[at, unit.frames])
                 self._append_mel(work, unit.position, unit.tokens.numel(), mels[at])
+        for work in works:
+            work.state.forget()
         for work in followers:
             leader = leaders[work.state.key, work.step_input.until]
             work.idle = not self._adopt_pages(work, of=leader.state)
             # Non-finite pages must also fault the streams that continue from them, so that none of
             # these streams caches them.
             work.largest += leader.largest
+
+    def _passes(self, queued: list[tuple[StepWork, Unit]]) -> list[list[tuple[StepWork, Unit]]]:
+        """As many units as the largest bucket has, in order; the units of a prompt that is one
+        block in the same pass, even where they are more.
+        """
+        passes: list[list[tuple[StepWork, Unit]]] = []
+        together: list[list[tuple[StepWork, Unit]]] = []
+        for work, unit in queued:
+            of_prompt = unit.position < work.state.units.of_prompt
+            if of_prompt and together and together[-1][-1][0] is work:
+                together[-1].append((work, unit))
+            else:
+                together.append([(work, unit)])
+        for group in together:
+            if passes and len(passes[-1]) + len(group) <= self._flow.buckets[-1]:
+                passes[-1] += group
+            else:
+                passes.append(group)
+        return passes
 
     def _copied(self, mels: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
         """A copy of mels [units, 50, 80], which the next pass overwrites, and the largest magnitude
@@ -78,14 +96,12 @@ class FlowStep:
         if not state.key or until > state.inside or state.recomputing:
             return False
         cached = self._prompts.get(state.key, count=False)
-        pages = list(of.pages) if of is not None else list(cached.pages) if cached is not None else []
-        if CHUNK_TOKENS * len(pages) < until:
+        pages, fronts = (
+            of.of_prompt if of is not None else (cached.pages, cached.fronts) if cached is not None else ((), ())
+        )
+        if state.units.end(len(pages)) < until:
             return False
-        pages = pages[: until // CHUNK_TOKENS] if of is not None else pages
-        self._pages.share(pages)
-        old, state.pages = state.pages, pages
-        self._pages.release(old)
-        state.position = CHUNK_TOKENS * len(pages)
+        state.adopt(list(pages[: state.units.count(until)] if of is not None else pages), list(fronts))
         return True
 
     def _known(self, work: StepWork) -> Tensor:
@@ -98,7 +114,10 @@ class FlowStep:
         state, until = work.state, work.step_input.until
         if state.recomputing:
             return None
-        count = -(-until // CHUNK_TOKENS) - len(state.pages)
+        first = len(state.pages)
+        count = state.units.count(until) - first
+        fronts = state.fronts_for(first + count) - len(state.fronts)
+        count += fronts
         new_pages = self._pages.take(count)
         if self._pages.free + self._prompts.evictable >= count:  # otherwise evicting would not help
             while new_pages is None and self._prompts.evict():
@@ -106,48 +125,59 @@ class FlowStep:
         if new_pages is None:
             state.give_up_pages()
             return None
-        first = len(state.pages)
-        state.pages += new_pages
-        known = self._known(work)
-        units = [self._unit(state, known, at, state.pages[: at + 1], until) for at in range(first, len(state.pages))]
+        state.pages += new_pages[fronts:]
+        state.fronts += new_pages[:fronts]
+        known, front_pages = self._known(work), state.front_pages()
+        units = [self._unit(state, known, at, state.pages, front_pages, until) for at in range(first, len(state.pages))]
         state.position = until
         return units
 
-    def _unit(self, state: PagedState, known: Tensor, at: int, pages: list[int], until: int) -> Unit:
-        end = min(CHUNK_TOKENS * (at + 1), until)
-        complete = end == CHUNK_TOKENS * (at + 1)
-        ahead = known[end : end + LOOKAHEAD_TOKENS] if complete else known[:0]
+    def _unit(
+        self, state: PagedState, known: Tensor, at: int, pages: list[int], front_pages: list[int] | None, until: int
+    ) -> Unit:
+        span, (seen, own) = state.units.tokens(at, until), state.units.seen(at)
+        complete = span.stop == state.units.end(at + 1)
+        ahead = known[state.units.lookahead(span.stop)] if complete else known[:0]
         condition = state.conditions[at] if at < len(state.conditions) else None
-        return Unit(pages, known[CHUNK_TOKENS * at : end], ahead, state.speaker, condition)
+        return Unit(
+            [pages[one] for one in seen],
+            known[span.start : span.stop],
+            ahead,
+            state.speaker,
+            condition,
+            own,
+            None if front_pages is None else front_pages[: max(at + 1, state.units.of_prompt)],
+            state.units.skipped,
+        )
 
     def _recompute(self, work: StepWork) -> None:
         """Compute all blocks up to the end of the input in scratch pages; those from the position
         on are new.
         """
         state, until = work.state, work.step_input.until
-        count, first = -(-until // CHUNK_TOKENS), work.start // CHUNK_TOKENS
+        count, first = state.units.count(until), state.units.count(work.start)
         if count > self._flow.most:
             state.fault = Overloaded(
                 f"no room to keep the state of a sentence of {until} tokens, and at most "
-                f"{CHUNK_TOKENS * self._flow.most} are recomputed"
+                f"{state.units.end(self._flow.most)} are recomputed"
             )
             return
-        known = self._known(work)
-        units = [self._unit(state, known, at, list(range(1, at + 2)), until) for at in range(count)]
+        known, pages = self._known(work), list(range(1, count + 1))
+        front_pages = self._flow.scratch_front_pages(count) if state.room else None
+        units = [self._unit(state, known, at, pages, front_pages, until) for at in range(count)]
         mels, largest = self._copied(self._flow.recompute(units)[first:])
         self.recomputed += first
         for at in range(first, count):
-            work.largest.append(largest[at - first, : MEL_FRAMES_PER_TOKEN * units[at].tokens.numel()])
+            work.largest.append(largest[at - first, units[at].frames])
             self._append_mel(work, at, units[at].tokens.numel(), mels[at - first])
         state.position = until
 
     def _append_mel(self, work: StepWork, block: int, tokens: int, mel: Tensor) -> None:
         """Store the frames after the prompt."""
-        first = max(MEL_FRAMES_PER_TOKEN * len(work.state.prompt) - CHUNK_FRAMES * block, 0)
-        last = MEL_FRAMES_PER_TOKEN * tokens
-        if first < last:
-            work.mels.append(mel[first:last])
-            work.frames += last - first
+        spoken = work.state.units.spoken(block, tokens)
+        if spoken.start < spoken.stop:
+            work.mels.append(mel[spoken])
+            work.frames += spoken.stop - spoken.start
 
     def cache_prompt(self, work: StepWork) -> None:
         """Cache the pages inside the prompt once they are complete, for later streams of the
@@ -163,5 +193,5 @@ class FlowStep:
             or state.position < state.inside
         ):
             return
-        inside = state.inside // CHUNK_TOKENS
-        self._prompts.put(state.key, PromptPages(tuple(state.pages[:inside]), state.speaker, state.conditions))
+        pages, fronts = state.of_prompt
+        self._prompts.put(state.key, PromptPages(tuple(pages), state.speaker, state.conditions, tuple(fronts)))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import MEL_BINS
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.stream_state import PagedState, StepWork
 from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, batches
@@ -87,7 +87,7 @@ class ReadableVocoderStep:
 
     def begin(self, state: PagedState) -> None:
         """Start a new sentence."""
-        phase = MEL_FRAMES_PER_TOKEN * (-len(state.prompt) % CHUNK_TOKENS)
+        phase = state.units.grid.frames_to_border()
         state.vocoder = self._vocoder.start(state.seed, state.sentence, phase, window_frames(state.stretch.speed))
 
     def make(self, works: list[StepWork]) -> None:

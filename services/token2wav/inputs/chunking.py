@@ -17,6 +17,7 @@ those of a voice that was recorded with the shorter prompt: different, but neith
 from dataclasses import dataclass
 
 from cosyserve.errors import SettingsError
+from cosyserve.generations.prompt_cut import cut_for
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.inputs.request import Growth, Hops, Profile, Voice
 
@@ -173,10 +174,6 @@ def _lengths(growth: Growth, longest: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-LEAST_PROMPT = 2 * CHUNK_TOKENS
-"""Minimum number of prompt tokens that remain: two seconds of the voice."""
-
-
 def check_first_hop(tokens: int, hold_back_tokens: int) -> None:
     """Raise SettingsError unless `tokens` is 0 (prompts stay unchanged) or gives sound within one
     block: above what the vocoder holds back, and at most 25.
@@ -192,8 +189,7 @@ def trim_prompt(voice: Voice, first_hop: int) -> Voice:
     """The voice with its prompt trimmed for a first hop of `first_hop` tokens; 0 leaves it
     unchanged. A prompt that would become shorter than two seconds is not trimmed.
     """
-    prompt = len(voice.tokens)
-    drop = (prompt + first_hop) % CHUNK_TOKENS if first_hop else 0
-    if drop == 0 or prompt - drop < LEAST_PROMPT:
+    drop = cut_for(len(voice.tokens), first_hop)
+    if not drop:
         return voice
     return Voice(voice.tokens[drop:], voice.mel[MEL_FRAMES_PER_TOKEN * drop :], voice.embedding, voice.key)

@@ -1,10 +1,9 @@
-"""One thread owns the engine and runs the pending work of all streams, one grid block per stream
-and step.
+"""One thread owns the engine and runs the pending work of all streams.
 
 A new stream waits for at most the step in progress. Which streams share a step, and how many,
-follows from when their players run dry (`next_step`). A first chunk is held back if the second one
-would arrive too late (`first_chunk_delay`). A sentence of the offline profile is one long step and
-runs when no other stream has work. The thread sleeps until tokens, a reader or a stream wakes it.
+follows from when their players run dry (`next_step`). A first chunk may be held back
+(`first_chunk_delay`). A sentence of the offline profile is one long step and runs when no other
+stream has work. The thread sleeps until tokens, a reader or a stream wakes it.
 """
 
 import logging
@@ -23,7 +22,7 @@ from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
 from services.token2wav.scheduling.hop_audio import Deliver
-from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
+from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace, sooner
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork, is_late
 from services.token2wav.scheduling.occupancy import Occupancy, watch
@@ -117,23 +116,23 @@ class Batcher:
         that is over.
         """
         with self._changed:
-            slot.append(tokens)
             now = self._clock.now()
+            if slot.append(tokens) and not (slot.over or slot.cancelled):
+                self._next_step.first_hops.came(slot, now)
             if slot.tokens_at is not None:
                 self._pace.add(len(tokens), now - slot.tokens_at)
             slot.tokens_at = now
             self._changed.notify()
 
     def finish(self, slot: StreamSlot) -> None:
-        """Declare the stream's tokens complete."""
+        """Declare its tokens complete."""
         with self._changed:
             slot.finish()
+            self._budget.complete(len(slot.tokens))
             self._changed.notify()
 
     def taken(self, slot: StreamSlot) -> None:
-        """The reader has received one more of the delivered hops; this may allow the next hop to
-        begin.
-        """
+        """The reader has received one more of the delivered hops, so that the next may begin."""
         with self._changed:
             slot.unread_hops = max(slot.unread_hops - 1, 0)
             self._changed.notify()
@@ -215,7 +214,7 @@ class Batcher:
                     due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
                         break
-                    self._clock.wait(self._changed, self._delivery.release())
+                    self._clock.wait(self._changed, sooner(self._delivery.release(), self._next_step.wait_seconds))
                 if self._closing:
                     return None
                 self._in_step.update(new or [work.slot for work in due])

@@ -27,6 +27,11 @@ class Clock(Protocol):
         """
 
 
+def sooner(one: float | None, other: float | None) -> float | None:
+    """The shorter of two waits; None: without end."""
+    return min((seconds for seconds in (one, other) if seconds is not None), default=None)
+
+
 class MonotonicClock:
     """The system's monotonic clock."""
 

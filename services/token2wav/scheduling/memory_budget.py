@@ -1,14 +1,19 @@
 """The memory budget for stream states: admission and accounting."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cosyserve.errors import Overloaded
+from cosyserve.spec import CHUNK_TOKENS
 from services.token2wav.decoders.interface import BoundsItsState, Decoder
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
 RETRY_AFTER_SECONDS = 1.0
+_REMEMBERED, _ENOUGH = 64, 8
+_SUPPOSED_TOKENS = 100
+"""Length of a sentence while fewer than _ENOUGH are known: four seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,14 +22,16 @@ class Limits:
 
     max_streams: streams open concurrently. state_bytes: bytes of all streams together.
     reserve_tokens: memory reserved for each stream in addition to its prompt, in generated tokens
-    at 25 Hz.
+    at 25 Hz; for a decoder that goes on without room at most that, and what the latest sentences
+    took on average.
 
     A stream is admitted if its prompt and its reserve fit next to what the others hold or have
     reserved, whichever is larger; a single stream is always admitted. Sentences within the reserve
     never exceed state_bytes together. Longer ones may; from then on only the oldest stream with
     pending work continues. That bounds how many streams grow, not the sum: while the oldest waits
     for its reader or for tokens the next one grows, so readers that stall all their streams let
-    each of them grow in turn. A stream that continues without stored state claims nothing.
+    each of them grow in turn. A stream that continues without stored state claims what it would
+    hold.
     """
 
     max_streams: int
@@ -39,19 +46,22 @@ class Budget:
         self._limits = limits
         self.peak = 0
         """Maximum number of bytes held at once since the start."""
+        self._lengths: deque[int] = deque(maxlen=_REMEMBERED)
+        """Of the latest sentences, in tokens."""
 
     def check_room(self, slots: Sequence[StreamSlot], needed: int, *, follows: bool = False) -> None:
         """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be
         opened next to `slots`.
 
         follows: the stream belongs to a request that has a stream among them; one of those does not
-        count, because each request may have one stream ahead.
+        count, because each request may have one stream ahead. What streams without state would hold
+        does not count for it either: to make its listener wait would be a gap.
         """
         if not follows and sum(slot.follows is None or slot.follows.over for slot in slots) >= self._limits.max_streams:
             raise Overloaded(
                 f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS
             )
-        claimed = sum(max(slot.bytes, slot.reserved) for slot in slots)
+        claimed = sum(slot.bytes if follows and is_remade(slot) else _claim(slot) for slot in slots)
         if slots and claimed + needed > self._limits.state_bytes:
             raise Overloaded(
                 f"the streams claim {claimed} of {self._limits.state_bytes} bytes of decoder state and this one needs "
@@ -62,9 +72,26 @@ class Budget:
     def needed(self, start_bytes: int, decoder: Decoder[Any]) -> int:
         """Bytes that a stream claims when it is opened."""
         tokens = self._limits.reserve_tokens
+        if decoder.goes_on_without_room:
+            tokens = min(tokens, self._usual_length)
         if isinstance(decoder, BoundsItsState):
             return start_bytes + decoder.growth_bytes(tokens)
         return start_bytes + tokens * decoder.token_bytes
+
+    def complete(self, tokens: int) -> None:
+        """A sentence has so many tokens. One shorter than a block does not count: with one token
+        a voice is warmed.
+        """
+        if tokens >= CHUNK_TOKENS:
+            self._lengths.append(tokens)
+
+    @property
+    def _usual_length(self) -> int:
+        """The mean: while some sentences are longer, others end and leave their room. With less, so
+        many go on without state that all are slower; with the length of the longest, a quarter of
+        the room stays empty.
+        """
+        return _SUPPOSED_TOKENS if len(self._lengths) < _ENOUGH else -(-sum(self._lengths) // len(self._lengths))
 
     def used_up(self, slots: Sequence[StreamSlot]) -> bool:
         """Whether the streams hold the whole budget."""
@@ -72,16 +99,31 @@ class Budget:
 
     def recount(self, slots: Sequence[StreamSlot]) -> None:
         """Recount the bytes that each stream holds: a step makes its streams grow, the prompt cache
-        takes over their states or evicts shared ones, and a stream that gave up its memory will not
-        claim any again.
+        takes over their states or evicts shared ones, and a stream may give up its memory.
         """
         for slot in slots:
             if slot.state is None:
                 continue
             slot.bytes = slot.state.bytes if slot.state.position else max(slot.bytes, slot.state.bytes)
-            if slot.state.recomputing:
-                slot.reserved = 0
         self.peak = max(self.peak, held_bytes(slots))
+
+
+def is_remade(slot: StreamSlot) -> bool:
+    """Whether the stream goes on without state, which is computed again in each of its steps."""
+    return slot.state is not None and slot.state.recomputing
+
+
+def _claim(slot: StreamSlot) -> int:
+    """Bytes that no other stream is given. A stream that is recomputed would hold those of its
+    position if there were room: while there is none, another stream would only make more of them go
+    on without state, at many times the cost of each of their steps.
+    """
+    if slot.state is None or not is_remade(slot):
+        return max(slot.bytes, slot.reserved)
+    voice, decoder = slot.sentence.voice, slot.decoder
+    behind = max(slot.state.position - len(voice.tokens), 0)
+    growth = decoder.growth_bytes(behind) if isinstance(decoder, BoundsItsState) else behind * decoder.token_bytes
+    return max(decoder.start_bytes(voice) + growth, slot.reserved)
 
 
 def held_bytes(slots: Sequence[StreamSlot]) -> int:

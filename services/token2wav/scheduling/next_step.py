@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from services.token2wav.decoders.interface import StepInput, StreamState
 from services.token2wav.inputs.request import Profile
+from services.token2wav.scheduling.first_hop_forecast import AMPLE_SECONDS, FirstHopForecast
 from services.token2wav.scheduling.measurements import StepCosts, bucket
 from services.token2wav.scheduling.memory_budget import Budget
 from services.token2wav.scheduling.stream_slot import FIRST_SOUND_SECONDS, StreamSlot
@@ -32,6 +33,11 @@ the same time.
 CROWD = 2.5
 """Ratio of urgent blocks to the maximum width from which on wide steps clear them sooner than short
 ones.
+"""
+FEW = 4
+"""With more streams that wait for a step, none waits for a first hop besides: at 40 requests a
+second, where the engine has no time to spare, waiting made first sounds later (p95 158 ms for 127,
+`python -m bench.token2wav_schedule --streams 180 --tokens 50,175`).
 """
 
 
@@ -119,11 +125,17 @@ class NextStep:
 
     def __init__(self, costs: StepCosts, budget: Budget, *, batches: bool) -> None:
         self._costs, self._budget, self._batches = costs, budget, batches
+        self.first_hops = FirstHopForecast()
+        self.wait_seconds: float | None = None
+        """After which `of` has to be asked again, if nothing changes before: it has left work
+        waiting for a first hop.
+        """
 
     def of(self, slots: Sequence[StreamSlot], now: float) -> list[ScheduledWork]:
         """Streams of one decoder, at most as many as a step takes; empty if all have to wait.
         slots: oldest first.
         """
+        self.wait_seconds = None
         works = [self._work(slot, step_input, now) for slot in slots if (step_input := slot.next_input()) is not None]
         if not works:
             return []
@@ -140,7 +152,12 @@ class NextStep:
             works = self._silent_first(works, now)
         decoder = works[0].slot.decoder
         works = [work for work in works if work.slot.decoder is decoder]
-        return works[: admitted([work.pending for work in works], now, self._costs, decoder.widest_step)]
+        chosen = works[: admitted([work.pending for work in works], now, self._costs, decoder.widest_step)]
+        if self._batches and len(works) <= FEW and all(work.pending.playing for work in works):
+            step_seconds = self._costs.typical(sum(work.pending.blocks for work in chosen))
+            if works[0].pending.by >= now + step_seconds + AMPLE_SECONDS:
+                self.wait_seconds = self.first_hops.wait(slots, step_seconds, now)
+        return chosen if self.wait_seconds is None else []
 
     def _work(self, slot: StreamSlot, step_input: StepInput[StreamState], now: float) -> ScheduledWork:
         if slot.waiting_since is None:

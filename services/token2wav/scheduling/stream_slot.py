@@ -34,6 +34,10 @@ FIRST_SOUND_SECONDS = 0.5
 """Time that a stream without audio may wait before it counts as late as a player that has run
 dry.
 """
+CROWDED_SECONDS = 0.25
+"""A first sound one of whose hops takes longer, where streams share steps, is late: by then the
+crowd is larger than the engine can serve in time, though no player has run dry.
+"""
 
 
 @dataclass(eq=False)
@@ -68,6 +72,7 @@ class StreamSlot:
     cancelled: bool = False
     due_at: float | None = None
     """When the hop that is being decoded could begin; None: not known."""
+    opened_at: float = 0.0
     waiting_since: float | None = None
     """When the stream had work for the first time."""
     tokens_at: float | None = None
@@ -104,6 +109,11 @@ class StreamSlot:
     """Latest estimate of when the player will have played the preceding sentence."""
     on_next_hop: Callable[[float], None] | None = None
     """Called once when the next hop is finished, to measure the error of a forecast."""
+    _longest_hop: float = 0.0
+    """Seconds from where a hop could begin to where it was finished, the longest until something
+    was heard: what the listener waits for because of other streams, and not for tokens or for a
+    first chunk that is held.
+    """
     _samples_before_held: int = 0
     """Samples computed before those that are held."""
     silent_seconds: float = 0.0
@@ -125,6 +135,7 @@ class StreamSlot:
         follows, followed_by: streams of the preceding and the next sentence of the request, if they
         are not over.
         """
+        self.opened_at = now
         self.is_heard, self.follows, self.followed_by = self.sentence.is_continued, follows, followed_by
         if followed_by is not None:
             followed_by.update_deadline(now)
@@ -186,19 +197,23 @@ class StreamSlot:
             else None
         )
 
-    def append(self, tokens: NDArray[np.int64]) -> None:
-        """Add generated tokens; notes the time if they complete the next hop."""
-        self._change_tokens(np.concatenate([self.tokens, tokens]), finished=self.finished)
+    def append(self, tokens: NDArray[np.int64]) -> bool:
+        """Add generated tokens; notes the time if they complete the next hop, and returns whether
+        they do.
+        """
+        return self._change_tokens(np.concatenate([self.tokens, tokens]), finished=self.finished)
 
     def finish(self) -> None:
         """No tokens follow, which may complete the last hop."""
         self._change_tokens(self.tokens, finished=True)
 
-    def _change_tokens(self, tokens: NDArray[np.int64], *, finished: bool) -> None:
+    def _change_tokens(self, tokens: NDArray[np.int64], *, finished: bool) -> bool:
         missed = self.missing_tokens() > 0
         self.tokens, self.finished = tokens, finished
-        if missed and self.missing_tokens() <= 0:
+        completed = missed and self.missing_tokens() <= 0
+        if completed:
             self.timings.tokens_complete()
+        return completed
 
     def missing_tokens(self) -> int:
         """Tokens that must still arrive for the hop after the last one decoded or begun; 0 if it
@@ -222,6 +237,8 @@ class StreamSlot:
         timings = self.timings.of(self.hop.index, parts)
         if self.hop.index == 0 and self.state is not None and self.state.prompt_cached is not None:
             timings[0].attributes[PROMPT_CACHED] = self.state.prompt_cached
+        if not self.is_heard and self.due_at is not None:
+            self._longest_hop = max(self._longest_hop, now - self.due_at)
         finished = HopAudio(self.hop, samples, timings)
         if self.held is None:
             self.held, self.held_since = finished, now
@@ -253,6 +270,9 @@ class StreamSlot:
 
     def _plays(self, samples: NDArray[np.float32], now: float) -> None:
         begins = not self.is_heard and audible_from(samples) is not None
+        if begins and not self.is_playing and self.decoder.widest_step > 1:
+            # Where streams share steps, a crowd shows in first sounds before a player runs dry.
+            self.load.handed_out(late=self._longest_hop > CROWDED_SECONDS)
         if self.is_playing:
             _SLACK.record(max(self.plays_until - now, 0.0))
         if self.is_playing and not begins:

@@ -10,8 +10,11 @@ import sys
 import time
 import wave
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+from unittest import mock
 
 import av
 import pytest
@@ -23,6 +26,21 @@ TEXT = "What a script hears is what a person hears."
 
 
 def _cosyserve(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The command in this process, with files in place of its standard streams."""
+    with TemporaryFile() as text, TemporaryFile("w+") as out, TemporaryFile("w+") as problems:
+        text.write(stdin)
+        text.seek(0)
+        with mock.patch("sys.stdin", text), redirect_stdout(out), redirect_stderr(problems):
+            code = main(arguments)
+        written = []
+        for stream in (out, problems):
+            stream.flush()
+            stream.buffer.seek(0)
+            written.append(stream.buffer.read())
+        return subprocess.CompletedProcess(arguments, code, *written)
+
+
+def _by_a_shell(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "cosyserve", *arguments],
         cwd=ROOT,
@@ -41,7 +59,7 @@ def _running(*arguments: str) -> Any:
 
 def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Path) -> None:
     target = tmp_path / "out.wav"
-    done = _cosyserve("say", TEXT, "-o", str(target), "--seed", "4", "--server", endpoint, "--json")
+    done = _by_a_shell("say", TEXT, "-o", str(target), "--seed", "4", "--server", endpoint, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     with wave.open(str(target)) as file:
@@ -58,7 +76,7 @@ def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Pa
     assert told["onset"] == "trimmed"
     assert set(told["server"]["first_sound"]) == {"frontend", "llm_prefill", "llm_decode", "flow", "vocoder"}
 
-    piped = _cosyserve("say", "-", "-o", "-", "--seed", "4", "--server", endpoint, stdin=TEXT.encode())
+    piped = _by_a_shell("say", "-", "-o", "-", "--seed", "4", "--server", endpoint, stdin=TEXT.encode())
     assert (piped.returncode, piped.stdout) == (0, audio)
     assert b"first byte after" in piped.stderr
     assert b"first audible sample after" in piped.stderr
@@ -294,7 +312,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_server_that_is_not_there_is_reported_within_five_seconds(command: tuple[str, ...]) -> None:
     begin = time.monotonic()
-    done = _cosyserve(*command, "--server", "127.0.0.1:1")
+    done = _by_a_shell(*command, "--server", "127.0.0.1:1")
     # Five on an idle machine, with the start of Python; it was ninety.
     assert time.monotonic() - begin < 10
     assert done.returncode == 1

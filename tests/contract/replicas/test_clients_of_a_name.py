@@ -187,7 +187,8 @@ async def test_a_stream_goes_on_at_another_server(servers: Servers, streaming: b
         while (chunk := await anext(speech, None)) is not None:
             heard += chunk.audio
     assert heard == WHOLE
-    assert speech.resumed == 1
+    # The server that ends may still take the first try.
+    assert speech.resumed in (1, 2)
     assert servers.speakers[other].requests == [100]
     # New calls do not try the dead one, which its name still has.
     assert await asyncio.gather(*(client.synthesize("a").read() for _ in range(8))) == [WHOLE] * 8

@@ -119,13 +119,17 @@ async def test_the_first_message_names_the_engines_though_it_is_silent(stack: Wh
     check_places(responses)
 
 
-@pytest.mark.parametrize("into", [1, 5_000, 16_799])
-async def test_a_resumed_request_may_begin_inside_a_pause(stack: WholeStack, into: int) -> None:
-    whole = await say(stack, TEXT)
+@pytest.mark.parametrize(
+    ("into", "text"),
+    [(1, TEXT), (5_000, TEXT), (16_799, TEXT), (5_000, "Hi.[pause 700ms]No.")],
+    ids=["1", "5000", "16799", "5000-short"],
+)
+async def test_a_resumed_request_may_begin_inside_a_pause(stack: WholeStack, into: int, text: str) -> None:
+    whole = await say(stack, text)
     start = whole.index(silence(700)) // 2 + into
-    assert await say(stack, TEXT, start_sample=start) == whole[2 * start :]
+    assert await say(stack, text, start_sample=start) == whole[2 * start :]
     mulaw = {"encoding": Encoding.MULAW, "sample_rate": 8_000}
-    assert await say(stack, TEXT, start_sample=start // 3, **mulaw) == (await say(stack, TEXT, **mulaw))[start // 3 :]
+    assert await say(stack, text, start_sample=start // 3, **mulaw) == (await say(stack, text, **mulaw))[start // 3 :]
 
 
 async def test_a_resumed_request_may_begin_inside_the_first_and_the_last_pause(stack: WholeStack) -> None:

@@ -38,7 +38,7 @@ async def test_a_killed_process_of_the_fakes_is_not_heard() -> None:
     roster, pace = Roster(), {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "5"}
     async with local_deployment(TINY, replicas={"token2wav": 2}, backend="fake", environ=pace, log=roster) as stack:
         await roster.complete(token2wav=2)
-        await killed_and_not_heard(stack, roster, "token2wav")
+        await killed_and_not_heard(stack, roster, "token2wav", LONG[:75])
 
 
 async def test_a_killed_process_of_cosyvoice3_is_not_heard() -> None:

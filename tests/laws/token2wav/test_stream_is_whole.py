@@ -77,10 +77,16 @@ async def test_the_streamed_samples_are_those_of_a_recomputed_sentence(batcher: 
     assert recomputed.std() > 0.05
 
 
-async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> None:
+@pytest.mark.parametrize(
+    "cuttings",
+    [tuple(product(SCHEDULES, MESSAGES)), tuple(zip(SCHEDULES, MESSAGES, strict=True))],
+    ids=["every", "three"],
+)
+async def test_any_schedule_with_any_cutting_of_messages(
+    batcher: Batcher, cuttings: Sequence[tuple[Hops, int]]
+) -> None:
     made = {
-        await speak(batcher, Sentence(voice(20), seed=1, hops=h), tokens(40), m)
-        for h, m in product(SCHEDULES, MESSAGES)
+        await speak(batcher, Sentence(voice(20), seed=1, hops=hops), tokens(40), message) for hops, message in cuttings
     }
     assert len(made) == 1
 

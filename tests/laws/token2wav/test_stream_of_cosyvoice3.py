@@ -1,6 +1,5 @@
-"""Law: the samples of a CosyVoice3 model, too, are a function of the request: streamed = whole =
-recomputed without state, resumed = the tail, four at once = one by one; with engines of exported
-graphs too. Its flow and its vocoder each have laws of their own.
+"""Law: the streamed samples of a CosyVoice3 model are those recomputed without state, and engines
+of exported graphs keep the laws of streams too. Its flow and its vocoder have laws of their own.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.flow.flow import as_prompt
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from services.token2wav.inputs.request import Hops, Sentence
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.vocoder.loading import load_vocoder
@@ -37,15 +36,6 @@ async def batcher(backend: Backend) -> AsyncIterator[Batcher]:
         yield running
 
 
-@pytest.mark.parametrize(("prompt", "speed"), [(0, 1.0), (20, 1.0), (25, 1.25)])
-async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float) -> None:
-    whole = await speak(batcher, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(LENGTH))
-    assert len(whole) == 2 * 480 * int(2 * LENGTH / speed)
-    for hops, message in ((Hops(), 1), (Hops(30, Growth.EXPONENTIAL), 7)):
-        sentence = Sentence(voice(prompt), seed=7, hops=hops, speed=speed)
-        assert await speak(batcher, sentence, tokens(LENGTH), message) == whole
-
-
 async def test_the_first_piece_is_all_that_its_mel_determines(backend: Backend) -> None:
     """A prompt of 20 leaves a first hop of 5 tokens, 10 frames. On a slow machine it would be held
     back and joined with the second one.
@@ -65,24 +55,6 @@ async def test_the_streamed_samples_are_those_of_a_recomputed_sentence(batcher: 
     # Phases amplify the rounding of mel: 480 turns of its sum in a frame.
     assert np.abs(streamed - recomputed).max() < 2e-2
     assert recomputed.std() > 0.05
-
-
-@pytest.mark.parametrize("profile", list(Profile))
-async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile) -> None:
-    whole = await speak(batcher, Sentence(voice(20), seed=5, profile=profile), tokens(50))
-    for start in (1, 4801, 50 * 960 - 1):
-        sentence = Sentence(voice(20), seed=5, profile=profile, start_sample=start)
-        assert await speak(batcher, sentence, tokens(50)) == whole[2 * start :]
-
-
-async def test_four_at_once_are_the_four_one_by_one(batcher: Batcher) -> None:
-    requests = [
-        (Sentence(voice(prompt), seed=seed, sentence_index=seed), tokens(30 + 5 * seed, offset=seed))
-        for seed, prompt in enumerate([0, 20, 25, 30])
-    ]
-    one_by_one = [await speak(batcher, *request) for request in requests]
-    assert await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests)) == one_by_one
-    assert len(set(one_by_one)) == 4
 
 
 async def test_the_laws_hold_on_graphs(backend: Backend, tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
-"""Law: with the decoder of Step-Audio2 behind the tokens of a CosyVoice2 model the samples are a
-function of the request: streamed = whole, resumed = the tail, four at once = one by one, and a
-cached prompt changes nothing. What its flow keeps is what a pass over everything may see.
+"""Law: with the decoder of Step-Audio2 behind the tokens of a CosyVoice2 model a cached prompt
+changes nothing, and what its flow keeps is what a pass over everything may see.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
@@ -22,11 +20,12 @@ from services.token2wav.flow.masks import Mask
 from services.token2wav.flow.past import PROMPT_AND_NEWEST
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.inputs.chunking import Grid
-from services.token2wav.inputs.request import MAX_TOKENS, Growth, Hops, Profile, Sentence
+from services.token2wav.inputs.request import MAX_TOKENS, Hops, Profile, Sentence
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.stream import AcousticStream
 from tests.stacks.up_process import STEP_AUDIO2, TINY
-from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, voice
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, until, voice
 
 LENGTH = 90
 """Three blocks and a part: the first block behind the prompt has been dropped for the last one."""
@@ -49,15 +48,6 @@ async def batcher(backend: Backend) -> AsyncIterator[Batcher]:
         yield running
 
 
-@pytest.mark.parametrize(("prompt", "speed"), [(0, 1.0), (2, 1.0), (20, 1.0), (37, 1.25)])
-async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float) -> None:
-    whole = await speak(batcher, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(LENGTH))
-    assert len(whole) == 2 * 480 * int(2 * LENGTH / speed)
-    for hops, message in ((Hops(), 1), (Hops(30, Growth.EXPONENTIAL), 7)):
-        sentence = Sentence(voice(prompt), seed=7, hops=hops, speed=speed)
-        assert await speak(batcher, sentence, tokens(LENGTH), message) == whole
-
-
 async def test_hops_lie_behind_the_prompt(backend: Backend) -> None:
     """The vocoder holds back 20 frames of the first hop's 50, whatever the prompt."""
     async with batching(backend.decoders, hold_seconds=0.0) as batcher:
@@ -66,32 +56,35 @@ async def test_hops_lie_behind_the_prompt(backend: Backend) -> None:
     assert [piece.samples.size for piece in made][:2] == [480 * (50 - 20), 480 * 50]
 
 
-@pytest.mark.parametrize("profile", list(Profile))
-async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile) -> None:
-    whole = await speak(batcher, Sentence(voice(20), seed=5, profile=profile), tokens(60))
-    for start in (1, 4801, 60 * 960 - 1):
-        sentence = Sentence(voice(20), seed=5, profile=profile, start_sample=start)
-        assert await speak(batcher, sentence, tokens(60), message=9) == whole[2 * start :]
+async def test_request_n_is_request_1_and_who_hangs_up_leaves_nothing(backend: Backend) -> None:
+    said, spoken = Sentence(voice(20), seed=9), tokens(LENGTH)
+    async with batching(backend.decoders) as batcher:
+        first = await speak(batcher, said, spoken)
+        async with AcousticStream(batcher, Sentence(voice(33), seed=2)) as left:
+            await left.feed(spoken)
+            await anext(aiter(left))
+        await until(lambda: not batcher.stats().streams)
+        assert batcher.stats().state_bytes == 0
+        assert await speak(batcher, said, spoken) == first
 
 
-async def test_four_at_once_are_the_four_one_by_one(batcher: Batcher) -> None:
-    requests = [
-        (Sentence(voice(prompt), seed=seed, sentence_index=seed), tokens(80 + 5 * seed, offset=seed))
-        for seed, prompt in enumerate([0, 20, 25, 30])
-    ]
-    one_by_one = [await speak(batcher, *request) for request in requests]
-    assert await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests)) == one_by_one
-    assert len(set(one_by_one)) == 4
+async def test_fewer_steps_are_streamed_as_whole_and_no_prompt_state_is_mixed(backend: Backend) -> None:
+    plain, spoken = Sentence(voice(20, "a prompt"), seed=3), tokens(60)
+    async with batching(backend.decoders) as batcher:
+        ten, six = [await speak(batcher, said, spoken) for said in (plain, plain.in_steps(6))]
+        longer = Sentence(plain.voice, seed=3, hops=Hops(first_hop_tokens=60)).in_steps(6)
+        assert await speak(batcher, longer, spoken) == six != ten
+        assert await speak(batcher, plain, spoken) == ten
 
 
 async def test_a_cached_prompt_changes_nothing(backend: Backend, batcher: Batcher) -> None:
     decoder = backend.decoders[Profile.CONTINUOUS]
     assert isinstance(decoder, ContinuousDecoder)
     plain = await speak(batcher, Sentence(voice(20), seed=3), tokens(30))
-    said = Sentence(voice(20, key="a"), seed=3)
+    said, before = Sentence(voice(20, key="a"), seed=3), decoder.prompts
     for _ in range(2):
         assert await speak(batcher, said, tokens(30)) == plain
-    assert (decoder.prompts.hits, decoder.prompts.states) == (1, 1)
+    assert (decoder.prompts.hits - before.hits, decoder.prompts.states - before.states) == (1, 1)
 
 
 def test_a_batch_is_its_streams_one_by_one(flow: Flow) -> None:

@@ -283,6 +283,7 @@ async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
             assert any(replayed for script in running.scripts[stage] for replayed in script.replayed)
 
 
+@pytest.mark.start(stall_seconds=20.0)
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["setup", "text", "flush", "cancel", "nothing"]), max_size=8), st.sampled_from(MODES))
 @example(["setup", "text", "flush", "text"], MODES[0])

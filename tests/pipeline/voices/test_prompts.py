@@ -13,6 +13,7 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from cosyserve.rpc.calls import retry_delay
+from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import frontend_pb2, profile_pb2, synthesis_pb2, voice_pb2
 from tests.pipeline.calling import (
     IMPATIENT,
@@ -31,7 +32,7 @@ from tests.pipeline.calling import (
 from tests.pipeline.misbehaving import PromptedFrontend, misbehaving
 from tests.stacks.calls import all_of, conversation, refusal, refused
 from tests.stacks.in_process import until_serving
-from tests.stacks.scripted_stages import LOUDNESS, Stack, expected_audio, prompted_voice, stage
+from tests.stacks.scripted_stages import LOUDNESS, Stack, expected_audio, prompted_voice, stack, stage
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
@@ -388,3 +389,32 @@ async def test_silence_is_no_fault_and_what_is_no_number_is(
             assert len(audio_of(await all_of(call))) == 200 * 1920
         else:
             await refusal(all_of(call), status, "finite")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said", "first"), [(None, True, 28), (None, False, 25), (False, True, 25), (True, False, 28)]
+)
+async def test_the_first_message_is_cut_for_the_decoders_grid(setting: bool | None, said: bool, first: int) -> None:
+    """Of a voice with three tokens of prompt: the grid starts at the prompt, or behind it. A
+    setting says more than token2wav does.
+    """
+    async with stack(voice=ANNA, prompt_as_block=setting) as running:
+        (replica,) = running.services["token2wav"]
+        replica.info.describe(ServiceFacts(prompt_as_block=said), _warm)
+        for serving in (False, True):  # it comes up again
+            await replica.set_serving(serving)
+            await until_serving(running.channel, serving)
+        async with asyncio.timeout(20):
+            while await first_message(running) != first:
+                await asyncio.sleep(0.01)
+        assert await first_message(running) == first
+
+
+async def first_message(running: Stack) -> int:
+    """Tokens in the first message that the orchestrator asks the LLM for."""
+    await spoken(running, seed=1)
+    return running.scripts["llm"][0].llm_setups[-1].first_message_tokens
+
+
+async def _warm() -> None:
+    pass

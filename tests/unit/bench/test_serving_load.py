@@ -101,7 +101,7 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
     monkeypatch.setattr(serving, "measure", measure)
     options = argparse.Namespace(
         server="127.0.0.1:1", arrivals=["listening", "closed"], streams=[16, 32, 64, 128], seconds=1.0, connections=1,
-        voice="",
+        voice="", sentence_seconds=None,
         json=tmp_path / "found.json", stop_below=0.95,
     )  # fmt: skip
     wanted = [(arrivals, streams) for arrivals in ("listening", "closed") for streams in (16, 32, 64)]

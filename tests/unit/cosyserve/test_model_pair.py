@@ -10,12 +10,14 @@ import pytest
 
 from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.generations.model_pair import DECODER_MODEL, PROMPT_AS_BLOCK, decoding_directory, pair_variables
+from cosyserve.generations.model_pair import DECODER_MODEL, decoding_directory, pair_variables
+from cosyserve.generations.reading import generation_of
 from cosyserve.generations.separate_decoder import STEP_AUDIO2, decoder_of
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.installation_checks import check_model
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.gpu.paged_flow import networks
 from services.token2wav.gpu.paged_flow.networks import paged_network
 from services.token2wav.loading import load_backend
 from tests.stacks.up_process import STEP_AUDIO2 as DECODER
@@ -43,12 +45,12 @@ def refused(model: Path, decoder_model: Path, words: str) -> None:
 def test_the_pair_is_served() -> None:
     assert decoder_of(decoding_directory(TINY, DECODER)) is STEP_AUDIO2
     assert decoding_directory(TINY, None).path == TINY
-    assert pair_variables(TINY, DECODER) == {DECODER_MODEL: str(DECODER), PROMPT_AS_BLOCK: "true"}
+    assert pair_variables(TINY, DECODER) == {DECODER_MODEL: str(DECODER)}
     assert pair_variables(TINY, None) == {}
-    assert pair_variables(TINY, TINY)[PROMPT_AS_BLOCK] == "false"
+    assert pair_variables(TINY, TINY) == {DECODER_MODEL: str(TINY)}
     findings = [finding for finding in check_model(TINY, DECODER) if finding.check == "token2wav model"]
     assert [(finding.state, finding.observed) for finding in findings] == [
-        (State.OK, f"{DECODER}: flow and vocoder of Step-Audio2, complete")
+        (State.OK, f"{DECODER}: flow and vocoder of Step-Audio2, complete, 3 MB")
     ]
 
 
@@ -66,8 +68,14 @@ def test_other_speech_tokens_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_decoder_alone_is_no_model() -> None:
-    with pytest.raises(ModelError, match=r"flow and vocoder of Step-Audio2 alone; .*--token2wav-model"):
-        load_backend("torch", EngineSettings(model=DECODER))
+    with pytest.raises(ModelError, match=r"none of .*; with flow.yaml it holds flow and vocoder alone"):
+        generation_of(ModelDirectory(DECODER))
+    for check in (
+        lambda: load_backend("torch", EngineSettings(model=DECODER)),
+        lambda: pair_variables(DECODER, None),
+    ):
+        with pytest.raises(ModelError, match=r"flow and vocoder of Step-Audio2 alone; .*--token2wav-model"):
+            check()
 
 
 @pytest.mark.parametrize(
@@ -124,14 +132,10 @@ def test_its_flow_in_a_directory_of_a_generation_is_refused(tmp_path: Path) -> N
         load_backend("torch", EngineSettings(model=tmp_path))
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
-def test_exported_graphs_are_refused_by_name(backend: str) -> None:
-    with pytest.raises(Unsuitable, match=f"backend {backend} runs exported graphs, and the flow of Step-Audio2"):
-        load_backend(backend, EngineSettings(model=TINY, decoder_model=DECODER))
-
-
-def test_the_paged_engine_is_refused_by_name() -> None:
+def test_the_paged_engine_is_refused_by_name_where_it_has_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `auto` takes the readable engine."""
+    assert paged_network(ModelDirectory(DECODER)) is networks.STEP_DIT
+    monkeypatch.setattr(networks, "NETWORKS", {"conformer-unet": networks.UNET})
     with pytest.raises(Unsuitable, match=r"Step-Audio2, is conformer-dit; .*GPU_ENGINE=readable does without"):
         paged_network(ModelDirectory(DECODER))
 

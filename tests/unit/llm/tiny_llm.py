@@ -34,7 +34,6 @@ both_generations = pytest.mark.parametrize("bundle", [TINY, TINY3], ids=lambda b
 
 
 def model(device: torch.device = CPU, bundle: Path = TINY) -> SpeechTokenModel:
-    torch.set_num_threads(1)
     return ServedModel.read(bundle).load(device)
 
 
@@ -51,7 +50,6 @@ def settings(**changes: Any) -> LlmSettings:
 
 @contextlib.asynccontextmanager
 async def backend(**changes: Any) -> AsyncIterator[TorchBackend]:
-    torch.set_num_threads(1)
     loaded = TorchBackend.load(settings(**changes))
     try:
         yield loaded

@@ -18,6 +18,8 @@ from huggingface_hub import close_session
 
 from cosyserve.errors import ModelError
 from cosyserve.generations.reading import GENERATIONS
+from cosyserve.generations.separate_decoder import DECODERS
+from cosyserve.model_directory import DECODER_YAML
 from tests.unit.model.file_server import FileServer, Handler, serving, write_catalogue
 from tests.unit.model.steps import ended
 from tools.model import download
@@ -415,6 +417,12 @@ def test_every_generation_has_a_catalogue_of_its_files() -> None:
         assert {generation.yaml_names[0], generation.speech_tokenizer, "llm.pt", "flow.pt", "hift.pt"} <= needed
         others = {name for each in GENERATIONS if each is not generation for name in each.yaml_names}
         assert not others & needed
+
+
+def test_a_decoder_is_fetched_with_its_folder_and_nothing_else() -> None:
+    for decoder in DECODERS:
+        paths = [file.path for file in read_catalogue(catalogue_of(decoder)).files]
+        assert paths == [f"token2wav/{name}" for name in (DECODER_YAML, "flow.pt", "hift.pt")]
 
 
 def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: FileServer, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import torch
 
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from tests.stacks.up_process import STEP_AUDIO2
 from tests.unit.model.steps import DEMO, TINY, damage
 from tools.model import inspect
 from tools.model.checkpoints.tensor_file import Precision
@@ -85,3 +87,21 @@ def test_something_else_is_refused(cache: EngineCache, tmp_path: Path, capsys: p
         inspect.describe(tmp_path, cache)
     assert inspect.main([str(TINY), "--quick", "--json"]) == 0
     assert "identity" not in json.loads(capsys.readouterr().out)
+
+
+def test_a_directory_of_flow_and_vocoder_alone_is_described(cache: EngineCache, tmp_path: Path) -> None:
+    description = inspect.describe(STEP_AUDIO2, cache)
+    assert description["kind"] == "flow and vocoder of Step-Audio2, for the speech tokens of CosyVoice2"
+    assert description["problems"] == []
+    identity = ModelDirectory(STEP_AUDIO2).content_hash(("flow.pt", "hift.pt", "flow.yaml"))
+    assert description["identity"] == {"token2wav": identity}
+    weights = torch.load(STEP_AUDIO2 / "flow.pt", weights_only=True)
+    assert description["token2wav"]["flow"]["parameters"] == sum(tensor.numel() for tensor in weights.values())
+    # Ten steps, two rows, three blocks of three heads 16 wide, keys and values; and the encoder's.
+    frame = 10 * 2 * 3 * 2 * 3 * 16 * 4 + int(2 * (3 / 2 + 2) * 40 * 4)
+    memory = {"state_bytes_per_second": 50 * frame, "most_state_bytes_behind_the_prompt": 150 * frame}
+    assert description["memory"] == {"torch_float32": memory}
+    wrong = shutil.copytree(STEP_AUDIO2, tmp_path / "wrong", ignore=shutil.ignore_patterns("*.npz"))
+    yaml = wrong / "flow.yaml"
+    yaml.write_text(yaml.read_text().replace("depth: 3", "depth: 4"))
+    assert "missing tensor decoder.estimator.blocks.3" in inspect.describe(wrong, cache)["problems"][0]

@@ -16,6 +16,7 @@ from services.orchestrator.decode_ahead import PlaybackClock
 from services.orchestrator.load_control.adaptive_limit import (
     BACK_OFF_SECONDS,
     RECOVER_SECONDS,
+    SHARED_RECOVER_SECONDS,
     USED_SHARE,
     AdaptiveLimit,
     LimitUpdater,
@@ -285,6 +286,38 @@ class Updated:
         await self.until(lambda: self.admission.limit != 8)
         assert not task.done()
         task.cancel()
+
+
+def crowd(pieces: int, late: int) -> list[StageLoad]:
+    """Of a GPU, on which streams share steps."""
+    return [StageLoad("token2wav", "0", Load(0.5, pieces, late), shares_steps=True)]
+
+
+def test_where_streams_share_steps_late_pieces_alone_lower_the_limit() -> None:
+    limit, now = AdaptiveLimit(1000), 100.0
+    assert limit.of(crowd(1000, 0), 300, now) == 1000  # whatever one stream costs
+    assert limit.of(crowd(2000, 10), 300, now + 1) == 1000  # 1 % may be late by chance
+    assert limit.of(crowd(3000, 30), 800, now + 2) == 640
+    assert limit.of(crowd(4000, 60), 800, now + 3) == 640  # those of before are late still
+    assert limit.of(crowd(5000, 90), 640, now + 2 + BACK_OFF_SECONDS) == 512
+    later = now + 2 + BACK_OFF_SECONDS + SHARED_RECOVER_SECONDS
+    assert limit.of(crowd(6000, 90), 192, later) == 537
+    assert limit.of(crowd(7000, 90), 192, later + 2 * SHARED_RECOVER_SECONDS) == 591
+    assert limit.of(crowd(8000, 90), 0, later + 1000 * SHARED_RECOVER_SECONDS) == 1000
+
+
+def test_late_pieces_of_a_quiet_moment_halve_the_limit_at_most() -> None:
+    limit, now = AdaptiveLimit(512), 100.0
+    limit.of(crowd(0, 0), 2, now)
+    assert limit.of(crowd(10, 2), 2, now + 1) == 256
+    assert limit.of(crowd(20, 4), 2, now + 1 + BACK_OFF_SECONDS) == 128
+    # Fifteen rises by a twentieth, in less than a minute.
+    assert limit.of(crowd(30, 4), 2, now + 1 + BACK_OFF_SECONDS + 15 * SHARED_RECOVER_SECONDS) > 240
+
+
+def test_an_engine_beside_it_that_takes_one_stream_at_a_time_still_limits() -> None:
+    both = [*crowd(0, 0), StageLoad("llm", "0", Load(0.2))]
+    assert AdaptiveLimit(1000).of(both, 0, 0.0) == int(USED_SHARE / 0.2)
 
 
 async def test_the_limit_falls_below_those_who_were_under_way_when_a_piece_came_late() -> None:

@@ -24,14 +24,14 @@ from tests.stacks.scripted_server import listening
 class Telling(info_pb2_grpc.InfoServiceServicer):
     """One replica. factor: what it reports, None: nothing. silent: it does not answer."""
 
-    def __init__(self, factor: float | None) -> None:
-        self.factor, self.silent = factor, False
+    def __init__(self, factor: float | None, device: str = "cpu", backend: str = "torch") -> None:
+        self.factor, self.silent, self.device, self.backend = factor, False, device, backend
 
     async def GetInfo(self, request: Any, context: Any) -> Any:
         if self.silent:
             await asyncio.Event().wait()
         load = None if self.factor is None else info_pb2.EngineLoad(real_time_factor=self.factor, pieces=5)
-        identity = identity_pb2.EngineIdentity(device="cpu", backend="torch")
+        identity = identity_pb2.EngineIdentity(device=self.device, backend=self.backend)
         return info_pb2.GetInfoResponse(info=info_pb2.ServiceInfo(identity=identity, load=load))
 
 
@@ -54,6 +54,15 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def factors(info: StageInfo) -> list[float | None]:
     return [one.load and one.load.real_time_factor for one in await info.loads(everywhere=False)]
+
+
+async def test_streams_of_a_gpu_share_steps_unless_its_cost_is_to_count_and_fakes_have_no_load() -> None:
+    async with stage(Telling(0.4), Telling(0.1, "cuda"), Telling(0.1, backend="fake")) as (info, _):
+        assert [(one.load, one.shares_steps) for one in await info.loads(everywhere=False)] == [
+            (Load(0.4, 5, 0), False),
+            (Load(0.1, 5, 0), True),
+        ]
+        assert [one.shares_steps for one in await info.loads(everywhere=True)] == [False, False, False]
 
 
 async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_while_it_serves() -> None:

@@ -9,7 +9,15 @@ from cosyserve.client.types import WordTime
 from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, write_recording
 from tools.quality.replies import REPLIES, main
 from tools.quality.short_replies import spoken
-from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, Reply, as_json, as_table, judged
+from tools.quality.short_replies.report import (
+    RateLimit,
+    RepliesLimits,
+    RepliesQuality,
+    Reply,
+    as_json,
+    as_table,
+    judged,
+)
 from tools.quality.words.alignment import differences
 from tools.quality.words.recognition import Recogniser
 
@@ -66,17 +74,35 @@ def test_report_and_limits() -> None:
     assert "No problem. | No problem! Else?" in table
     assert table.splitlines()[1].split() == ["anna", "2", "2", "1", "0", "0", "0", "25.00", "%", "12.50", "%"]
     assert RepliesLimits().exceeded(quality) == []
-    assert RepliesLimits(lost=1, twice=0, word_error_rate=0.125).exceeded(quality) == []
-    assert RepliesLimits(lost=0, word_error_rate=0.1).exceeded(quality) == [
+    assert RepliesLimits(lost=1, twice=0, word_error_rate=RateLimit(0.125)).exceeded(quality) == []
+    assert RepliesLimits(lost=0, word_error_rate=RateLimit(0.1)).exceeded(quality) == [
         "anna, seed 2: replies with lost words 1, at most 0 allowed",
         "anna, seed 2: word error rate of the replies 0.125, at most 0.1 allowed",
     ]
-    report = as_json([quality], ["x"])
+    report = as_json([quality], ["x"], RateLimit())
     assert (report["ok"], report["runs"][0]["lost"], report["runs"][0]["word_error_rate"]["tiny.en"]) == (
         False,
         1,
         0.25,
     )
+
+
+@pytest.mark.parametrize(("recorded", "largest"), [(None, 0.03), (0.0043, 0.03), (0.0298, 0.0398)])
+def test_a_voice_may_be_a_point_worse_than_the_recordings(recorded: float | None, largest: float) -> None:
+    limit = RateLimit(recorded=recorded)
+    assert limit.largest == pytest.approx(largest)
+    good = RepliesQuality("anna", 1, [reply(TEXT, TEXT)])
+    bad = RepliesQuality("bert", 1, [reply("No problem.", "No problem! Else?")])
+    assert limit.verdicts([good, bad]).splitlines() == [
+        f"word error rate by the better ear, at most {100 * largest:.2f} % "
+        + ("(no recordings of the same texts to compare with):" if recorded is None else "(the recordings have ")
+        + ("" if recorded is None else f"{100 * recorded:.2f} %):"),
+        "  anna, seed 1: 0.00 %, within",
+        "  bert, seed 1: 25.00 %, beyond",
+    ]
+    assert RateLimit(recorded=0.24).exceeded(bad) == []
+    assert RateLimit(0.24996).exceeded(bad) == [], "25.00 % of 25.00 %, as printed"
+    assert RateLimit(0.24994).verdicts([bad]).endswith("25.00 %, beyond")
 
 
 def test_the_list_is_held_out_short_and_of_several_sentences() -> None:
@@ -96,6 +122,22 @@ def test_a_folder_is_judged_without_times(
     assert "anna" in capsys.readouterr().out
     monkeypatch.setattr(Recogniser, "text_of", lambda *_: "")
     assert main(["--wavs", str(tmp_path), "--one-ear", "--max-lost", "0"]) == 1
+
+
+def test_recordings_of_the_same_texts_give_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = read_sentences(REPLIES)[0]
+    for voice in ("anna", "teacher"):
+        write_recording(tmp_path / voice, Recording(first, np.zeros(2400, np.float32), 24_000))
+    arguments = ["--wavs", str(tmp_path), "--voices", "anna", "--one-ear", "--max-wer", "0.03"]
+    monkeypatch.setattr(Recogniser, "text_of", lambda *_: "")
+    assert main(arguments) == 1
+    assert main([*arguments, "--reference", str(tmp_path / "teacher")]) == 0
+    assert "at most 101.00 % (the recordings have 100.00 %)" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as caught:
+        main([*arguments, "--reference", str(tmp_path)])
+    assert caught.value.code == 2
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.prompt_cut import audible_first_hop
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import (
     LONGEST_SENTENCE,
@@ -28,7 +29,7 @@ from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
 from services.frontend.voices.speaker_file import read_presets, read_voices
-from services.frontend.voices.voice import Voice, first_hop_tokens
+from services.frontend.voices.voice import Voice
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.token2wav.flow.loading import load_flow
@@ -119,7 +120,7 @@ def test_two_voices_with_prompts(spoken: dict[str, Spoken]) -> None:
         # The first hop goes to the grid's next border; the decoder's part of the prompt ends where
         # it is short and can be heard.
         assert len(voice.prompt_mel) == 4 * MEL_BINS * MEL_FRAMES_PER_TOKEN * voice.decoder_tokens
-        assert 25 - voice.decoder_tokens % 25 == first_hop_tokens(COSYVOICE2)
+        assert 25 - voice.decoder_tokens % 25 == audible_first_hop(COSYVOICE2)
     assert spoken["am_michael"].pitch < 150 < spoken["af_heart"].pitch
 
 

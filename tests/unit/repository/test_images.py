@@ -304,7 +304,9 @@ def test_the_example_of_step_audio2_has_three_decoders_of_one_name_and_gpus_of_t
         "COSYSERVE_ORCHESTRATOR_LISTEN": "0.0.0.0:50051",
         "COSYSERVE_ORCHESTRATOR_INSECURE": "true",
     }
-    assert load(OrchestratorSettings, "COSYSERVE_ORCHESTRATOR_", variables).prompt_as_block
+    most = load(OrchestratorSettings, "COSYSERVE_ORCHESTRATOR_", variables).max_streams
+    taken = environment(services("compose.gpus.yaml")["llm"])["COSYSERVE_LLM_MAX_SEQUENCES"]
+    assert most == int(taken) + LlmSettings.max_waiting
 
 
 @pytest.mark.parametrize("file", COMPOSE)

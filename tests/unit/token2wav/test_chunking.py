@@ -7,8 +7,8 @@ from cosyserve.errors import SettingsError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.prompt_cut import LEAST_PROMPT_TOKENS
 from services.token2wav.inputs.chunking import (
-    LEAST_PROMPT,
     Grid,
     Hop,
     check_first_hop,
@@ -124,7 +124,7 @@ def voice(tokens: int) -> Voice:
 
 @pytest.mark.parametrize("first_hop", [11, 15, 25])
 def test_the_first_hop_has_the_length_that_was_asked_for(first_hop: int) -> None:
-    for prompt in range(LEAST_PROMPT + 24, LEAST_PROMPT + 60):
+    for prompt in range(LEAST_PROMPT_TOKENS + 24, LEAST_PROMPT_TOKENS + 60):
         cut = trim_prompt(voice(prompt), first_hop)
         hop = schedule(Profile.CONTINUOUS, len(cut.tokens), Hops()).next(None, 100, finished=False)
         assert hop.end == first_hop

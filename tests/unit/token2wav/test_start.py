@@ -14,6 +14,7 @@ import torch
 
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
+from services.token2wav import loading
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
@@ -103,6 +104,7 @@ def test_the_fake_needs_no_tensor_library() -> None:
     [
         ("gpu_engine", "auto, paged, readable"),
         ("gpu_precision", "bfloat16, float32"),
+        ("gpu_kv_precision", "operands, int8, float8"),
         ("gpu_vocoder", "readable, windowed"),
         ("gpu_clusters", "auto, off"),
     ],
@@ -120,15 +122,31 @@ def test_the_shortest_first_hop_is_the_generations(model: Path, shortest: int) -
         load_backend("torch", replace(settings, first_hop_tokens=shortest - 1))
 
 
+def test_an_engine_that_cuts_prompts_by_itself_says_so_unless_they_are_to_stay_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = load_backend("fake", EngineSettings())
+    assert (plain.first_hop_tokens, "first hop" in plain.identity.precision) == (0, False)
+    monkeypatch.setattr(loading, "_load", lambda name, settings: replace(plain, first_hop_tokens=20))
+    cut, whole = load_backend("torch", EngineSettings()), load_backend("torch", EngineSettings(first_hop_tokens=0))
+    assert (cut.first_hop_tokens, whole.first_hop_tokens) == (20, 0)
+    assert cut.identity.precision == f"{plain.identity.precision}, first hop of 20 tokens"
+    assert whole.identity == plain.identity
+
+
 def test_the_paged_engine_names_all_that_rounds() -> None:
     texts = {
-        paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))
+        paged_precision_text(*parts)
+        for parts in product(
+            ("bfloat16", "float32"), ("readable", "windowed"), (16, 32), ("operands", "int8", "float8")
+        )
     }
-    assert len(texts) == 8
+    assert len(texts) == 24
     assert texts >= {
         "float32, paged, windowed vocoder of ieee, batches of up to 16 streams",
         "float32, paged, readable vocoder, batches of up to 16 streams",
         "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams",
+        "bfloat16, paged with keys and values in int8, windowed vocoder of float16, batches of up to 32 streams",
     }
 
 

@@ -79,7 +79,7 @@ class Fleet:
 
     def _loads(self) -> list[StageLoad]:
         return [
-            StageLoad("token2wav", str(pod.number), load)
+            StageLoad("token2wav", str(pod.number), load, shares_steps=True)
             for pod in self.token2wav.serving
             if (load := pod.batcher.load.now) is not None
         ]

@@ -20,8 +20,10 @@ from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import relative_positions
+from tools.model.comparison.chunk_cases import chunk_calls
 from tools.model.comparison.vocoder_calls import vocoder_calls
 from tools.model.graphs.graph import Array
 from tools.verify.flow_calls import velocity
@@ -40,7 +42,8 @@ MOST_STREAMS = 5
 @dataclass(frozen=True)
 class Case:
     """A call of graph `component`. wanted: the torch path's answer, of the rows and lengths that
-    are real.
+    are real; padding of the graph's own answer lies behind it. again: has the torch path give it
+    once more, where it is not a call of whole prefixes.
     """
 
     component: str
@@ -48,6 +51,7 @@ class Case:
     inputs: Arrays
     output: str
     wanted: Array
+    again: Callable[[], object] | None = None
 
 
 class Reference:
@@ -69,10 +73,16 @@ class Reference:
         def few(case: Callable[..., Case], sizes: Iterable[tuple[int, ...]]) -> Iterator[Case]:
             return (case(*size) for size in sizes if size[0] <= most)
 
-        yield from few(self._encoder, _ENCODER)
-        if self._recorded.exists():
-            yield from self._recorded_estimator(masked)
-        yield from few(partial(self._estimator, masked=masked), _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED)
+        if isinstance(config := self.flow.config, StepDitConfig):
+            for call in chunk_calls(self.flow, config, most):
+                for output, wanted in call.wanted.items():
+                    name = f"{call.name}, {output}"
+                    yield Case(call.component, name, call.inputs, output, wanted, call.again)
+        else:
+            yield from few(self._encoder, _ENCODER)
+            if self._recorded.exists():
+                yield from self._recorded_estimator(masked)
+            yield from few(partial(self._estimator, masked=masked), _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED)
         yield from few(self._pitch, _PITCH)
         yield from few(self._filter, _FILTER)
 

@@ -14,16 +14,17 @@ from typing import Any
 from cosyserve.errors import ModelError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.separate_decoder import SeparateDecoder
 
 _FOLDER = Path("models")
 _BESIDE = Path(__file__).resolve().parents[3] / _FOLDER
 
 
-def catalogue_of(generation: Generation) -> Path:
-    """The list of the files of a generation's published model: next to the package in a checkout,
-    in the working directory of an image.
+def catalogue_of(model: Generation | SeparateDecoder) -> Path:
+    """The list of the files of a published model: next to the package in a checkout, in the working
+    directory of an image.
     """
-    name = f"{generation.name}-0.5b.toml"
+    name = f"{model.name}-{'token2wav' if isinstance(model, SeparateDecoder) else '0.5b'}.toml"
     return _BESIDE / name if (_BESIDE / name).exists() else _FOLDER / name
 
 

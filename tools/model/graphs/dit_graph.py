@@ -18,8 +18,6 @@ from services.token2wav.flow.dit.weights import (
 )
 from tools.model.graphs.velocity_graph import VelocityGraph
 
-_TANH_GELU = 0.044715
-
 
 class DitGraph(VelocityGraph):
     """config: `DitConfig`."""
@@ -42,7 +40,7 @@ class DitGraph(VelocityGraph):
         for at in range(self._config.depth):
             x = self._block(x, time, cosine, sine, f"transformer_blocks.{at}")
         scale, shift = self._modulations(time, "norm_out.linear", 2)
-        x = self.to_products(self._modulated(x, shift, scale, "norm_out"))
+        x = self.to_products(self.modulated(x, shift, scale, self._config.width, "norm_out"))
         x = self.to_full(self.named_linear(x, "proj_out"))
         return self.node("Transpose", [x], "velocity", perm=[0, 2, 1])
 
@@ -89,22 +87,16 @@ class DitGraph(VelocityGraph):
         made = self.to_full(self.named_linear(time, name))
         return self.split(made, [self._config.width] * count, f"{name}.parts")
 
-    def _modulated(self, x: str, shift: str, scale: str, name: str) -> str:
-        """Layer norm without weights, scaled and shifted, float32."""
-        ones = self.weight("ones", np.ones(self._config.width, np.float32))
-        x = self.node("LayerNormalization", [x, ones], f"{name}.norm", axis=-1, epsilon=1e-6, stash_type=1)
-        scale = self.node("Add", [scale, self.number(1.0)], f"{name}.scale")
-        return self.node("Add", [self.node("Mul", [x, scale], f"{name}.scaled"), shift], f"{name}.shifted")
-
     def _block(self, x: str, time: str, cosine: str, sine: str, name: str) -> str:
         parts = self._modulations(time, f"{name}.attn_norm.linear", BLOCK_MODULATIONS)
         shift, scale, gate, feed_shift, feed_scale, feed_gate = parts
-        attended = self._modulated(x, shift, scale, f"{name}.attn_norm")
+        width = self._config.width
+        attended = self.modulated(x, shift, scale, width, f"{name}.attn_norm")
         attended = self.to_full(self._attention(self.to_products(attended), cosine, sine, f"{name}.attn"))
         attended = self.node("Mul", [self._real(attended, f"{name}.attn.real"), gate], f"{name}.attn.gated")
         x = self.node("Add", [x, attended], f"{name}.attended")
-        fed = self.to_products(self._modulated(x, feed_shift, feed_scale, f"{name}.ff_norm"))
-        fed = self._tanh_gelu(self.named_linear(fed, f"{name}.ff.ff.0.0"), f"{name}.ff.gelu")
+        fed = self.to_products(self.modulated(x, feed_shift, feed_scale, width, f"{name}.ff_norm"))
+        fed = self.tanh_gelu(self.named_linear(fed, f"{name}.ff.ff.0.0"), f"{name}.ff.gelu")
         fed = self.to_full(self.named_linear(fed, f"{name}.ff.ff.2"))
         fed = self.node("Mul", [fed, feed_gate], f"{name}.ff.gated")
         return self.layer(name, self.node("Add", [x, fed], name))
@@ -152,15 +144,3 @@ class DitGraph(VelocityGraph):
         ]
         first = self.node("Concat", turned, f"{heads}.turned", axis=3)
         return first if others is None else self.node("Concat", [first, others], f"{heads}.rotated", axis=1)
-
-    def _tanh_gelu(self, x: str, name: str) -> str:
-        """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 in the type of the products."""
-        # Without the cube, which leaves the range of 16-bit numbers earlier than the square.
-        root = math.sqrt(2 / math.pi)
-        square = self.node("Mul", [x, x], f"{name}.square")
-        bent = self.node("Mul", [square, self.number(root * _TANH_GELU, "product")], f"{name}.bent")
-        slope = self.node("Add", [bent, self.number(root, "product")], f"{name}.slope")
-        tanh = self.node("Tanh", [self.node("Mul", [x, slope], f"{name}.inner")], f"{name}.tanh")
-        share = self.node("Add", [tanh, self.number(1.0, "product")], f"{name}.share")
-        both = self.node("Mul", [x, share], f"{name}.both")
-        return self.node("Mul", [both, self.number(0.5, "product")], name)

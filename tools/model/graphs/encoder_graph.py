@@ -22,18 +22,22 @@ import numpy as np
 from onnx import TensorProto
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
-from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.flow.unet.front import FrontConfig
 from tools.model.graphs.graph import END, Array
 from tools.model.graphs.layers import LayerGraph
+
+LOOK_AHEAD = "encoder.pre_lookahead_layer"
 
 
 class EncoderGraph(LayerGraph):
     """tensors: those of `flow.pt`."""
 
-    def __init__(self, tensors: Mapping[str, Array], config: UnetConfig) -> None:
+    def __init__(self, tensors: Mapping[str, Array], config: FrontConfig) -> None:
         super().__init__("encoder", tensors)
         self._width, self._heads = config.encoder_width, config.encoder_heads
+        self._compute(config)
+
+    def _compute(self, config: FrontConfig) -> None:
         self.inputs({
             "tokens": (TensorProto.INT32, ("streams", "seen")),
             "known": (TensorProto.FLOAT, ("streams", "seen")),
@@ -43,7 +47,7 @@ class EncoderGraph(LayerGraph):
             "positions": (TensorProto.FLOAT, ("distances", self._width)),
             "positions_frames": (TensorProto.FLOAT, ("frame_distances", self._width)),
         })  # fmt: skip
-        x, bias = self._looked_ahead(), self._bias("mask", "attention", "tokens")
+        x, bias = self.looked_ahead(self._embedded(), LOOK_AHEAD), self._bias("mask", "attention", "tokens")
         for at in range(config.encoder_layers):
             x = self._conformer(x, f"encoder.encoders.{at}", bias, "positions")
         x = self.convolution(self.twice(x, self._width), "encoder.up_layer.conv", before=4)
@@ -52,18 +56,20 @@ class EncoderGraph(LayerGraph):
         pair = self.node("Concat", [column, column], "mask.pair", axis=3)
         mask = self.node("Reshape", [pair, self.integers(0, 0, -1)], "mask.frames")
         bias = self._bias(mask, "attention_frames", "frames")
-        for at in range(UPSAMPLED_LAYERS):
+        for at in range(config.encoder_upsampled_layers):
             x = self._conformer(x, f"encoder.up_encoders.{at}", bias, "positions_frames")
-        x = self.layer("after_norm", self.norm(x, "encoder.after_norm"))
-        mu = self.named_linear(x, "encoder_proj")
+        mu = self._projected(x)
         self.output("mu", self.node("Transpose", [mu], "mu.bins", perm=[0, 2, 1]), ("streams", MEL_BINS, "frames"))
 
-    def _looked_ahead(self) -> str:
-        """Embedded tokens that have seen the three behind them, [streams, tokens, width]."""
+    def _embedded(self) -> str:
+        """Embedded tokens and their look-ahead, [streams, tokens + 3, width]."""
         table = self.weight("input_embedding.weight", self.tensors["input_embedding.weight"])
         x = self._scaled(self.node("Gather", [table, "tokens"], "ids", axis=0), "encoder.embed")
-        x = self.node("Mul", [x, self.node("Unsqueeze", ["known", self.integers(2)], "known.column")], "embedded")
-        return self.looked_ahead(x, "encoder.pre_lookahead_layer")
+        return self.node("Mul", [x, self.node("Unsqueeze", ["known", self.integers(2)], "known.column")], "embedded")
+
+    def _projected(self, x: str) -> str:
+        """What the last conformer hands on -> mu, time-major."""
+        return self.named_linear(self.layer("after_norm", self.norm(x, "encoder.after_norm")), "encoder_proj")
 
     def _scaled(self, x: str, name: str) -> str:
         x = self.norm(self.named_linear(x, f"{name}.out.0"), f"{name}.out.1")
@@ -98,6 +104,7 @@ class EncoderGraph(LayerGraph):
             )
             for kind in "uv"
         ]
+        keys, values = self._with_past(keys, values, name)
         keys = self.node("Transpose", [keys], f"{name}.keys", perm=[0, 1, 3, 2])
         content = self.node("MatMul", [asked[0], keys], f"{name}.content")
         score = self.node("Add", [content, self._distance(asked[1], name, positions, content)], f"{name}.summed")
@@ -105,9 +112,15 @@ class EncoderGraph(LayerGraph):
         score = self.node("Add", [score, bias], f"{name}.scores")
         return self.named_linear(self.attend(score, values, name), f"{name}.linear_out")
 
+    def _with_past(self, keys: str, values: str, name: str) -> tuple[str, str]:
+        """Keys and values that an attention sees, given those of its own input, [streams, heads,
+        time, width].
+        """
+        return keys, values
+
     def _distance(self, asked: str, name: str, positions: str, like: str) -> str:
-        """Scores by distance, brought from [.., time, 2 * time] of falling distance behind a column
-        of zeros to [.., time, keys].
+        """Scores by distance, brought from [.., time, time + keys] of falling distance behind a
+        column of zeros to [.., time, keys].
 
         In row-major memory, without its first `time` numbers, a row is one shorter than before: row
         i then starts time - 1 - i columns in.
@@ -118,13 +131,17 @@ class EncoderGraph(LayerGraph):
         falling = self.node("MatMul", [asked, table], f"{name}.falling")
         shape = self.node("Shape", [like], f"{name}.shape")
         time = self.node("Gather", [shape, self.integers(2)], f"{name}.time", axis=0)
-        two = self.node("Mul", [time, self.integers(2)], f"{name}.time2")
+        keys, both = self._lengths(shape, time, name)
         rows = self.node(
             "Concat",
-            [self.integers(0, 0), time, self.node("Sub", [two, self.integers(1)], f"{name}.shorter")],
+            [self.integers(0, 0), time, self.node("Sub", [both, self.integers(1)], f"{name}.shorter")],
             f"{name}.rows",
             axis=0,
         )
         flat = self.node("Reshape", [falling, self.integers(0, 0, -1)], f"{name}.flat")
         flat = self.slice(flat, time, END, 2, f"{name}.shifted")
-        return self.slice(self.node("Reshape", [flat, rows], f"{name}.lined"), 0, time, 3, f"{name}.of_each_key")
+        return self.slice(self.node("Reshape", [flat, rows], f"{name}.lined"), 0, keys, 3, f"{name}.of_each_key")
+
+    def _lengths(self, shape: str, time: str, name: str) -> tuple[str, str]:
+        """The number of keys, and of time and keys together, int64 [1], of scores of this shape."""
+        return time, self.node("Mul", [time, self.integers(2)], f"{name}.time2")

@@ -2,6 +2,7 @@
 channels], as in the torch path.
 """
 
+import math
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -16,6 +17,7 @@ MASKED = -1.0e4
 every type.
 """
 _FLOAT8_LARGEST = 448.0
+_TANH_GELU = 0.044715
 
 
 class LayerGraph(Graph):
@@ -173,3 +175,22 @@ class LayerGraph(Graph):
         turned = self.node("Mul", [x, self.number(0.5**0.5, "product")], f"{name}.scaled")
         erf = self.node("Add", [self.node("Erf", [turned], f"{name}.erf"), self.number(1.0, "product")], f"{name}.erf1")
         return self.node("Mul", [self.node("Mul", [x, erf], f"{name}.both"), self.number(0.5, "product")], name)
+
+    def tanh_gelu(self, x: str, name: str) -> str:
+        """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 in the type of the products."""
+        # Without the cube, which leaves the range of 16-bit numbers earlier than the square.
+        root = math.sqrt(2 / math.pi)
+        square = self.node("Mul", [x, x], f"{name}.square")
+        bent = self.node("Mul", [square, self.number(root * _TANH_GELU, "product")], f"{name}.bent")
+        slope = self.node("Add", [bent, self.number(root, "product")], f"{name}.slope")
+        tanh = self.node("Tanh", [self.node("Mul", [x, slope], f"{name}.inner")], f"{name}.tanh")
+        share = self.node("Add", [tanh, self.number(1.0, "product")], f"{name}.share")
+        both = self.node("Mul", [x, share], f"{name}.both")
+        return self.node("Mul", [both, self.number(0.5, "product")], name)
+
+    def modulated(self, x: str, shift: str, scale: str, width: int, name: str) -> str:
+        """Layer norm over `width` channels without weights, scaled and shifted, float32."""
+        ones = self.weight("ones", np.ones(width, np.float32))
+        x = self.node("LayerNormalization", [x, ones], f"{name}.norm", axis=-1, epsilon=1e-6, stash_type=1)
+        scale = self.node("Add", [scale, self.number(1.0)], f"{name}.scale")
+        return self.node("Add", [self.node("Mul", [x, scale], f"{name}.scaled"), shift], f"{name}.shifted")

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.generations.reading import generation_of
+from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.causal.weights import NETWORK as CAUSAL
 from services.token2wav.vocoder.causal.weights import read_config as read_causal_config
@@ -42,8 +42,10 @@ _GRAPHS: Mapping[str, VocoderGraphs] = {
 
 
 def vocoder_graphs(directory: ModelDirectory) -> VocoderGraphs:
-    """Those of the directory's generation. Raises ModelError for a network without graphs."""
-    name = generation_of(directory).vocoder_network
+    """Those of the directory's generation or decoder. Raises ModelError for a network without
+    graphs.
+    """
+    name = token2wav_networks(directory).vocoder_network
     if name not in _GRAPHS:
         raise ModelError(
             f"{directory.path}: the vocoder's network {name!r} has no graphs; there are {', '.join(_GRAPHS)}"

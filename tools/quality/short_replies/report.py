@@ -17,6 +17,8 @@ from tools.quality.words.spelling import words_of
 SHORTEST_SECONDS = 0.05
 """A word of FEWEST_LETTERS that is over sooner was not spoken."""
 FEWEST_LETTERS = 2
+ABOVE_RECORDED = 0.01
+"""What speaking or converting may cost in word error rate beside recordings of the same texts."""
 _COLUMNS = (
     f"{'voice':<24}{'seed':>5}{'replies':>9}{'words lost':>12}{'too short':>11}{'said twice':>12}{'misheard':>10}"
 )
@@ -111,25 +113,66 @@ class RepliesQuality:
 
 
 @dataclass(frozen=True)
+class RateLimit:
+    """The largest word error rate of a voice and seed, by its best ear: `fixed`, or a point above
+    that of recordings of the same texts where this is more. recorded: theirs, None without any.
+    Rates are compared as they are printed, to a hundredth of a percent.
+    """
+
+    fixed: float = 0.03
+    recorded: float | None = None
+
+    @property
+    def largest(self) -> float:
+        return max(self.fixed, 0.0 if self.recorded is None else self.recorded + ABOVE_RECORDED)
+
+    def verdicts(self, results: Sequence[RepliesQuality]) -> str:
+        """The limit and where it comes from; then a line for each voice and seed."""
+        known = (
+            "no recordings of the same texts to compare with"
+            if self.recorded is None
+            else f"the recordings have {100 * self.recorded:.2f} %"
+        )
+        lines = [f"word error rate by the better ear, at most {100 * self.largest:.2f} % ({known}):"]
+        for quality in results:
+            verdict = "beyond" if self._beyond(quality) else "within"
+            rate = f"{100 * quality.word_error_rate:.2f} %"
+            lines.append(f"  {quality.voice}, seed {quality.seed}: {rate}, {verdict}")
+        return "\n".join(lines)
+
+    def exceeded(self, quality: RepliesQuality) -> list[str]:
+        """As `RepliesLimits.exceeded`."""
+        if not self._beyond(quality):
+            return []
+        return [
+            f"{quality.voice}, seed {quality.seed}: word error rate of the replies "
+            f"{round(quality.word_error_rate, 4):g}, at most {round(self.largest, 4):g} allowed"
+        ]
+
+    def _beyond(self, quality: RepliesQuality) -> bool:
+        return round(quality.word_error_rate, 4) > round(self.largest, 4)
+
+
+@dataclass(frozen=True)
 class RepliesLimits:
     """None: not asked for. lost, twice: replies of one voice and seed."""
 
     lost: int | None = None
     twice: int | None = None
-    word_error_rate: float | None = None
+    word_error_rate: RateLimit | None = None
 
     def exceeded(self, quality: RepliesQuality) -> list[str]:
         """A line for each limit that is not kept."""
         checks = (
             ("replies with lost words", len(quality.lost), self.lost),
             ("replies with words said twice", len(quality.twice), self.twice),
-            ("word error rate of the replies", round(quality.word_error_rate, 4), self.word_error_rate),
         )
-        return [
-            f"{quality.voice}, seed {quality.seed}: {name} {measured:g}, at most {limit:g} allowed"
+        lines = [
+            f"{quality.voice}, seed {quality.seed}: {name} {measured}, at most {limit} allowed"
             for name, measured, limit in checks
             if limit is not None and measured > limit
         ]
+        return lines + (self.word_error_rate.exceeded(quality) if self.word_error_rate else [])
 
 
 def as_table(results: Sequence[RepliesQuality]) -> str:
@@ -154,11 +197,13 @@ def as_table(results: Sequence[RepliesQuality]) -> str:
     return "\n".join(lines)
 
 
-def as_json(results: Sequence[RepliesQuality], exceeded: Sequence[str]) -> dict[str, Any]:
+def as_json(results: Sequence[RepliesQuality], exceeded: Sequence[str], limit: RateLimit) -> dict[str, Any]:
     """Everything, reply by reply."""
     return {
         "ok": not exceeded,
         "exceeded": list(exceeded),
+        "largest_word_error_rate": limit.largest,
+        "recorded_word_error_rate": limit.recorded,
         "runs": [
             asdict(quality)
             | {

@@ -17,7 +17,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from tools.quality.recordings.collect import client_of, voices_of
 from tools.quality.recordings.collect import from_folder as recordings_of
-from tools.quality.recordings.recording import Recording, Sentence, file_name
+from tools.quality.recordings.recording import Recording, Sentence, file_name, read_recordings
 from tools.quality.recordings.voice_making import SECONDS, make_voices, read_originals, with_voices
 from tools.quality.short_replies.report import RepliesQuality, judged
 from tools.quality.words.recognition import Recogniser, base_weights
@@ -80,6 +80,16 @@ def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sen
         SpokenReplies(each.voice, 0, each.streamed, [[] for _ in each.streamed])
         for each in recordings_of(directory, wanted, replies)
     ]
+
+
+def recorded(folder: Path, said: SpokenReplies) -> SpokenReplies:
+    """The recordings in `folder`, numbered as the list, of what was said. Raises ValueError where
+    one is missing.
+    """
+    sentences = [recording.sentence for recording in said.recordings]
+    if missing := [sentence for sentence in sentences if not (folder / file_name(sentence)).is_file()]:
+        raise ValueError(f"{folder} has no recording {file_name(missing[0])}; {len(missing)} are missing")
+    return SpokenReplies(folder.name, 0, read_recordings(folder, sentences), [[] for _ in sentences])
 
 
 def heard(said: Sequence[SpokenReplies], *, one_ear: bool, threads: int) -> list[RepliesQuality]:

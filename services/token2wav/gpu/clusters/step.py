@@ -13,6 +13,7 @@ from cosyserve.engines.kernel_cache import Unsuitable
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.clusters.packing import chunk_sizes, constants, packed
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Product
@@ -81,7 +82,7 @@ class ClusteredStep:
 
 def clustered_step(
     config: UnetConfig, levels: Sequence[Level], ends: tuple[Product, Product, Product], dtype: torch.dtype,
-    chained: bool, options: Sequence[str] = (),
+    chained: bool, kept: KeptNumbers = AS_OPERANDS, options: Sequence[str] = (),
 ) -> ClusteredStep | None:  # fmt: skip
     """The step for this device and network. None, and a line in the log that says why, where it
     cannot be served.
@@ -92,6 +93,8 @@ def clustered_step(
             raise Unsuitable("it is written for GPUs of compute capability 9.0")
         if dtype != torch.bfloat16:
             raise Unsuitable("it multiplies bfloat16")
+        if kept.dtype is not None:
+            raise Unsuitable("it reads keys and values in bfloat16")
         sizes = (config.channels, config.estimator_heads, config.head_width, config.transformers)
         if sizes != (256, 8, 64, 4):
             raise Unsuitable(f"it is written for 256 channels, 8 heads of 64 and 4 transformers, not {sizes}")

@@ -63,6 +63,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
     "attention": ((400, Tile(0, 0, 0, 4, 6)), (MANY, Tile(0, 0, 0, 4, 4))),
     "head": ((100, Tile(16, 0, 256, 8, 1)), (MANY, Tile(16, 0, 256, 4, 2))),
+    "kept head": ((100, Tile(16, 0, 256, 8, 1)), (MANY, Tile(16, 0, 256, 8, 1))),
     "feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8))),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
     "dit in": ((400, Tile(64, 32, 64, 4, 4)), (800, Tile(128, 64, 64, 8, 3)), (MANY, Tile(128, 128, 64, 8, 3))),
@@ -91,6 +92,13 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
         (800, Tile(128, 64, 128, 4, 3, described=True)),
         (MANY, Tile(128, 128, 64, 8, 4, described=True)),
     ),
+    "step convolution": (
+        (200, Tile(64, 32, 128, 4, 4, described=True)),
+        (400, Tile(64, 64, 128, 4, 4, described=True)),
+        (800, Tile(128, 64, 128, 4, 3, described=True)),
+        (MANY, Tile(128, 128, 64, 8, 4, described=True)),
+    ),
+    "step rows": ((200, Tile(2, 0, 0, 4)), (800, Tile(4, 0)), (MANY, Tile(8, 0))),
     "dit velocity": ((800, Tile(16, 16, 128, 2, 5)), (MANY, Tile(64, 16, 128, 4, 4))),
 }
 """For bfloat16. wide norm: of the encoder, whose normalised rows have 512 columns. head: rows are
@@ -101,7 +109,7 @@ of the diffusion transformer on an H100.
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = (
     "qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder", "dit in",
-    "dit position", "dit qkv", "dit out", "dit widen", "dit narrow", "dit velocity",
+    "dit position", "dit qkv", "dit out", "dit widen", "dit narrow", "dit velocity", "step convolution",
 )  # fmt: skip
 EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
     _EXACT_KINDS, _EXACT
@@ -109,6 +117,7 @@ EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int
     "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
     "dit attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
+    "step rows": ((MANY, Tile(4, 0)),),
 }
 """For float32, whose products do not use matrix units."""
 

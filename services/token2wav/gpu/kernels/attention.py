@@ -4,20 +4,31 @@ import triton
 import triton.language as tl
 
 from services.token2wav.gpu.kernels.dependent_launch import announce, wait
+from services.token2wav.gpu.kernels.kept_numbers import as_operands, kept_scales
 from services.token2wav.gpu.kernels.linear import product
 
 
 @triton.jit
-def attended(asked, keys, values, known, total, weight, highest):
+def attended(asked, keys, values, key_scales, value_scales, known, total, weight, highest, RATIO: tl.constexpr):
     """total [F, WIDTH], weight and highest [F] of the querying frames, updated with P more keys and
     values [P, WIDTH], of which `known` count. Weights are powers of two.
+
+    With RATIO above 1 keys and values are numbers of `kept_numbers`, each of which is an operand
+    without rounding; the scales [P] are multiplied with scores and with weights.
     """
+    # Both before the first product, so that what they wait for overlaps.
+    keys, values = as_operands(keys, asked.dtype), as_operands(values, asked.dtype)
     scores = product(asked, tl.trans(keys), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32)) * 1.4426950408889634
+    if RATIO > 1:
+        scores = scores * key_scales[None, :]
     scores = tl.where(known[None, :], scores, -float("inf"))
     higher = tl.maximum(highest, tl.max(scores, axis=1))
     shares = tl.exp2(scores - higher[:, None])
     fade = tl.exp2(highest - higher)
-    return product(shares.to(keys.dtype), values, total * fade[:, None]), weight * fade + tl.sum(shares, axis=1), higher
+    weight = weight * fade + tl.sum(shares, axis=1)
+    if RATIO > 1:
+        shares = shares * value_scales[None, :]
+    return product(shares.to(asked.dtype), values, total * fade[:, None]), weight, higher
 
 
 @triton.jit
@@ -32,16 +43,17 @@ def page_of(row, at, pages):
 
 @triton.jit(do_not_specialize=["M"])
 def paged_attention(
-    queries, pool, table, counts, valid, out, norms, M, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr,
-    FP: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr,
-    CHAINED: tl.constexpr,
+    queries, pool, kept, table, counts, valid, skipped, out, norms, M, page, offset, TABLE: tl.constexpr,
+    FRAMES: tl.constexpr, FP: tl.constexpr, RATIO: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, SKIP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """queries [M, HEADS WIDTH], scaled by 1 / sqrt(WIDTH) -> out, for each of SPLITS parts of the
     keys.
 
-    table int32 [units, TABLE]: pages of the stream from its first block to the unit's own; counts
-    [units]: how many; valid [units]: real frames of the last. A split takes at least LEAST pages.
+    pool, kept, offset, RATIO: as in `kept_numbers`, pages of `page` operands. table int32 [units,
+    TABLE]: the pages that the unit sees, its own and those of its stream; counts [units]: how many;
+    valid [units]: real frames of the last; skipped [units]: tokens that the first one begins
+    without, of SKIP frames each; with SKIP 0 it is not read. A split takes at least LEAST pages.
     With one split `out` [M, HEADS WIDTH] is the result; else out [SPLITS, M, HEADS WIDTH] holds
     each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its weight,
     minus infinity for a part without keys, whose `out` is not written. Grid (units * ROWS, HEADS,
@@ -56,6 +68,8 @@ def paged_attention(
     real = frame < FRAMES
     # No kernel writes the page table, so it may be read before the wait.
     pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
+    if SKIP > 0:
+        padding = tl.load(skipped + unit) * SKIP
     share = tl.maximum((pages + SPLITS - 1) // SPLITS, LEAST)
     begin = split * share
     end = tl.minimum(begin + share, pages)
@@ -69,12 +83,20 @@ def paged_attention(
     highest = tl.full([FP], -1e30, tl.float32)
     inside = (row * 2 * FRAMES) * (HEADS * WIDTH) + head * WIDTH + frame[:, None] * (HEADS * WIDTH) + channel[None, :]
     for at in range(begin, end):
-        here = pool + following.to(tl.int64) * page + offset + inside
+        layer = following.to(tl.int64) * page + offset
+        here = kept + layer * RATIO + inside
         following = page_of(table + unit * TABLE, at + 1, pages)
         known = frame < tl.where(at == pages - 1, last_valid, FRAMES)
+        if SKIP > 0:
+            known = known & (frame >= tl.where(at == 0, padding, 0))
         keys = tl.load(here, mask=real[:, None], other=0.0)
         values = tl.load(here + FRAMES * HEADS * WIDTH, mask=real[:, None], other=0.0)
-        total, weight, highest = attended(asked, keys, values, known, total, weight, highest)
+        key_scales, value_scales = kept_scales(
+            pool, layer, row, head, frame, real, HEADS * WIDTH, WIDTH, FRAMES, ROWS, RATIO
+        )
+        total, weight, highest = attended(
+            asked, keys, values, key_scales, value_scales, known, total, weight, highest, RATIO
+        )
     to = rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :]
     if SPLITS == 1:
         tl.store(out + to, (total / weight[:, None]).to(out.dtype.element_ty), mask=real[:, None])
@@ -119,8 +141,8 @@ def joined_parts(
 
 @triton.jit(do_not_specialize=["M"])
 def attend_by_head(
-    queries, pool, table, counts, valid, out_w, parts, M, page, offset, K: tl.constexpr, TABLE: tl.constexpr,
-    FRAMES: tl.constexpr,
+    queries, pool, kept, table, counts, valid, out_w, parts, M, page, offset, K: tl.constexpr, TABLE: tl.constexpr,
+    FRAMES: tl.constexpr, RATIO: tl.constexpr,
     FP: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr,
     KEYS: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -130,9 +152,9 @@ def attend_by_head(
     parts [HEADS, M, K]: what each head adds to the residual stream, without the bias, in the
     operand type, because every program of the feed-forward, which sums them, reads all rows.
 
-    queries, pool, table, counts, valid, page, offset: as in `paged_attention`; out_w [K, HEADS
-    WIDTH], K a power of two. A program computes BM of the FP frames of its unit and row, and loads
-    as many pages at a time as fit into KEYS. Grid (units * ROWS * FP / BM, HEADS).
+    queries, pool, kept, table, counts, valid, page, offset: as in `paged_attention`; out_w [K,
+    HEADS WIDTH], K a power of two. A program computes BM of the FP frames of its unit and row, and
+    loads as many pages at a time as fit into KEYS. Grid (units * ROWS * FP / BM, HEADS).
     """
     announce(CHAINED)
     inner_width: tl.constexpr = HEADS * WIDTH
@@ -148,20 +170,26 @@ def attend_by_head(
     key = tl.arange(0, KEYS)
     block, frame = key // FRAMES, key % FRAMES
     following = page_of(table + unit * TABLE, block, pages)
-    first = pool + offset + ((row * 2 * FRAMES + frame) * inner_width + head * WIDTH)[:, None] + channel[None, :]
+    inside = ((row * 2 * FRAMES + frame) * inner_width + head * WIDTH)[:, None] + channel[None, :]
     total = tl.zeros([BM, WIDTH], tl.float32)
     weight = tl.zeros([BM], tl.float32)
     highest = tl.full([BM], -1e30, tl.float32)
     wait(CHAINED)
     asked = tl.load(queries + rows[:, None] * inner_width + head * WIDTH + channel[None, :], mask=asks, other=0.0)
     for at in range(0, pages, together):
-        here = first + (following.to(tl.int64) * page)[:, None]
+        layers = following.to(tl.int64) * page + offset
+        here = kept + (layers * RATIO)[:, None] + inside
         following = page_of(table + unit * TABLE, at + together + block, pages)
         there = (block < together) & (at + block < pages)
         known = there & (frame < tl.where(at + block == pages - 1, last_valid, FRAMES))
         keys = tl.load(here, mask=known[:, None], other=0.0)
         values = tl.load(here + FRAMES * inner_width, mask=known[:, None], other=0.0)
-        total, weight, highest = attended(asked, keys, values, known, total, weight, highest)
+        key_scales, value_scales = kept_scales(
+            pool, layers, row, head, frame, known, inner_width, WIDTH, FRAMES, ROWS, RATIO
+        )
+        total, weight, highest = attended(
+            asked, keys, values, key_scales, value_scales, known, total, weight, highest, RATIO
+        )
     result = (total / weight[:, None]).to(queries.dtype.element_ty)
     added = product(result, back, tl.zeros([BM, K], tl.float32))
     tl.store(parts + (head * M + rows)[:, None] * K + column[None, :], added.to(parts.dtype.element_ty), mask=asks)

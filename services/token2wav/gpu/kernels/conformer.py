@@ -50,16 +50,18 @@ def rotated_queries(
 
 @triton.jit
 def relative_attention(
-    queries, bias, rotated, distances, pool, table, counts, valid, out, page, offset, TABLE: tl.constexpr,
-    FRAMES: tl.constexpr,
-    FP: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WP: tl.constexpr, PAIRS: tl.constexpr, BK: tl.constexpr,
+    queries, bias, rotated, distances, pool, table, counts, valid, skipped, place, out, page, offset,
+    TABLE: tl.constexpr, FRAMES: tl.constexpr, FP: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    WP: tl.constexpr, PAIRS: tl.constexpr, BEHIND: tl.constexpr, SKIP: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """queries [M, HEADS WIDTH], scaled -> out of the same shape; bias float32 [HEADS, WIDTH] is
     added to them.
 
-    rotated as above; distances [FRAMES - 1 + farthest + 1, 2 PAIRS]: sines and cosines of n w for n
-    from 1 - FRAMES on. Pages as in `paged_attention`, one row. Grid (units, HEADS).
+    rotated as above; distances [BEHIND + FRAMES - 1 + farthest + 1, 2 PAIRS]: sines and cosines of
+    n w for n from 1 - FRAMES - BEHIND on. Pages, skipped and SKIP as in `paged_attention`, one row;
+    place int32 [units]: which of its pages is the unit's own, with SKIP 0 the last. Grid (units,
+    HEADS).
     """
     announce(CHAINED)
     unit, head = tl.program_id(0), tl.program_id(1)
@@ -68,6 +70,9 @@ def relative_attention(
     real, fits = frame < FRAMES, (frame < FRAMES)[:, None] & (channel < WIDTH)[None, :]
     shift = tl.load(bias + head * WIDTH + channel, mask=channel < WIDTH, other=0.0)
     pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
+    own = pages - 1
+    if SKIP > 0:
+        own, padding = tl.load(place + unit), tl.load(skipped + unit) * SKIP
     wait(CHAINED)
     asked = tl.load(queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=fits, other=0.0)
     asked = (asked.to(tl.float32) + shift[None, :]).to(pool.dtype.element_ty)
@@ -80,18 +85,22 @@ def relative_attention(
         keys = tl.load(here, mask=fits, other=0.0)
         values = tl.load(here + FRAMES * HEADS * WIDTH, mask=fits, other=0.0)
         scores = product(asked, tl.trans(keys), tl.zeros([FP, FP], tl.float32))
-        # Key j of this page lies (pages - 1 - at) * FRAMES - j before the block; row 0 of the table
-        # is 1 - FRAMES.
-        away = (pages - 1 - at) * FRAMES + FRAMES - 1 - frame
+        # Key j of this page lies (own - at) * FRAMES - j before the block; row 0 of the table is
+        # 1 - FRAMES - BEHIND.
+        away = (own - at) * FRAMES + FRAMES - 1 + BEHIND - frame
         for first in range(0, 2 * PAIRS, BK):
             inner = first + tl.arange(0, BK)
-            ours = tl.load(
-                rotated + (rows[:, None] * HEADS + head) * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0
-            )
-            theirs = tl.load(distances + away[:, None] * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0)
+            there = real[:, None]
+            if (2 * PAIRS) % BK != 0:
+                there = there & (inner < 2 * PAIRS)[None, :]
+            mine = rotated + (rows[:, None] * HEADS + head) * (2 * PAIRS) + inner[None, :]
+            ours = tl.load(mine, mask=there, other=0.0)
+            theirs = tl.load(distances + away[:, None] * (2 * PAIRS) + inner[None, :], mask=there, other=0.0)
             scores = product(ours, tl.trans(theirs), scores)
         scores = scores * 1.4426950408889634
         known = frame < tl.where(at == pages - 1, last_valid, FRAMES)
+        if SKIP > 0:
+            known = known & (frame >= tl.where(at == 0, padding, 0))
         scores = tl.where(known[None, :], scores, -float("inf"))
         higher = tl.maximum(highest, tl.max(scores, axis=1))
         shares = tl.exp2(scores - higher[:, None])

@@ -19,11 +19,13 @@ def mish(x):
 
 @triton.jit
 def _one_source(
-    x, w, pool, old, rows, columns, total, M, page, tail, C: tl.constexpr, WC: tl.constexpr, CHANNEL: tl.constexpr,
-    N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr, BK: tl.constexpr,
+    x, w, pool, old, begin, rows, columns, total, M, page, tail, C: tl.constexpr, WC: tl.constexpr,
+    CHANNEL: tl.constexpr, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr,
+    STEP: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Add the product of x [M, C] with channels CHANNEL.. of a weight [N, TAPS, WC] to total. old
-    [BM]: pages of the previous blocks, or -1.
+    [BM]: pages of the previous blocks, or -1; begin [BM]: with STEP, the first frame of the stream,
+    counted from the unit's.
     """
     frame, row = rows % FRAMES, rows // FRAMES % ROWS
     base = old.to(tl.int64) * page + tail + row * (TAPS - 1) * C
@@ -32,6 +34,8 @@ def _one_source(
         tap, inner = at // chunks, at % chunks * BK + tl.arange(0, BK)
         source = frame + tap - (TAPS - 1)
         now, then = (source >= 0) & (rows < M), (source < 0) & (old >= 0)
+        if STEP > 0:
+            now, then = now & (source >= begin), then & (source >= begin)
         fits = inner < C
         here = w + columns[None, :] * (TAPS * WC) + tap * WC + CHANNEL + inner[:, None]
         weights = tl.load(here, mask=(columns < N)[None, :] & fits[:, None], other=0.0)
@@ -49,40 +53,48 @@ def _one_source(
 
 @triton.jit(do_not_specialize=["M"])
 def causal_convolution(
-    x, x2, w, bias, shortcut_w, shortcut_bias, add, out, shortcut, pool, own, before, M, page, tail, tail2, out_tail,
-    C: tl.constexpr, C2: tl.constexpr, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr,
-    SHORTCUT: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    CHAINED: tl.constexpr,
+    x, x2, w, bias, shortcut_w, shortcut_bias, add, out, shortcut, pool, own, before, position, M, page, tail, tail2,
+    out_tail, C: tl.constexpr, C2: tl.constexpr, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr,
+    TAPS: tl.constexpr, SHORTCUT: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, STEP: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out float32 [M, N] = convolution of x [M, C], or of x and x2 [M, C2] concatenated, over the
     frames of each unit.
 
     w [N, TAPS, C + C2]. before int32 [units]: the page of the stream's previous block, -1 at the
     start of the stream, where the context is zero; at `tail` (x) and `tail2` (x2) it contains
-    [ROWS, TAPS - 1, C]. SHORTCUT: a second half of the grid computes shortcut [M, N] = shortcut_w
-    [N, C + C2] times the same input, frame by frame. ADD: float32 [M, N] is added to out. TAIL
-    (TAPS 3): out's last two frames are also stored in the own page at `out_tail`. Grid (ceil(N /
-    BN) * (1 or 2), ceil(M / BM)).
+    [ROWS, TAPS - 1, C]. position int32 [units]: mel frames before the unit, negative where it
+    begins with padding, which is zero for the convolution; of STEP mel frames to a frame here, with
+    STEP 0 there is no padding and it is not read. SHORTCUT: a second half of the grid computes
+    shortcut [M, N] = shortcut_w [N, C + C2] times the same input, frame by frame. ADD: float32 [M,
+    N] is added to out. TAIL (TAPS 3): out's last two frames are also stored in the own page at
+    `out_tail`. Grid (ceil(N / BN) * (1 or 2), ceil(M / BM)).
     """
     announce(CHAINED)
     parts: tl.constexpr = (N + BN - 1) // BN
     columns = tl.program_id(0) % parts * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
-    old = tl.load(before + rows // (ROWS * FRAMES), mask=rows < M, other=-1)  # no kernel writes it
+    # No kernel writes these tables.
+    old = tl.load(before + rows // (ROWS * FRAMES), mask=rows < M, other=-1)
+    begin = rows
+    if STEP > 0:
+        begin = -tl.load(position + rows // (ROWS * FRAMES), mask=rows < M, other=0) // STEP
     if SHORTCUT:  # noqa: SIM102  # one is known to the compiler, the other is not
         if tl.program_id(0) >= parts:
             wait(CHAINED)
             total = tl.zeros([BM, BN], tl.float32)
             total = _one_source(
-                x, shortcut_w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1, BK
-            )
+                x, shortcut_w, pool, old, begin, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1,
+                STEP, BK,
+            )  # fmt: skip
             if C2:
                 total = _one_source(
                     x2,
                     shortcut_w,
                     pool,
                     old,
+                    begin,
                     rows,
                     columns,
                     total,
@@ -96,6 +108,7 @@ def causal_convolution(
                     FRAMES,
                     ROWS,
                     1,
+                    STEP,
                     BK,
                 )
             total += tl.load(shortcut_bias + columns, mask=columns < N, other=0.0)[None, :]
@@ -121,23 +134,29 @@ def causal_convolution(
         has, there = (old >= 0)[:, None], (rows < M)[:, None]
         early, second = (frame < 2)[:, None], (frame < 1)[:, None]
         # One after the other, because together they would not fit into the registers.
-        a0 = tl.load(at - 2 * C, mask=there & (frame >= 2)[:, None], other=0.0).to(w.dtype.element_ty)
-        a0 += tl.load(base, mask=there & has & early, other=0.0).to(w.dtype.element_ty)
+        real = there
+        if STEP > 0:
+            real = there & (frame - 2 >= begin)[:, None]
+        a0 = tl.load(at - 2 * C, mask=real & (frame >= 2)[:, None], other=0.0).to(w.dtype.element_ty)
+        a0 += tl.load(base, mask=real & has & early, other=0.0).to(w.dtype.element_ty)
         total = product(a0, oldest, total)
-        a1 = tl.load(at - C, mask=there & (frame >= 1)[:, None], other=0.0).to(w.dtype.element_ty)
-        a1 += tl.load(base + C, mask=there & has & second, other=0.0).to(w.dtype.element_ty)
+        if STEP > 0:
+            real = there & (frame - 1 >= begin)[:, None]
+        a1 = tl.load(at - C, mask=real & (frame >= 1)[:, None], other=0.0).to(w.dtype.element_ty)
+        a1 += tl.load(base + C, mask=real & has & second, other=0.0).to(w.dtype.element_ty)
         total = product(a1, older, total)
         a2 = tl.load(at, mask=there, other=0.0).to(w.dtype.element_ty)
         total = product(a2, now, total)
     else:
         wait(CHAINED)
         total = _one_source(
-            x, w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, TAPS, BK
+            x, w, pool, old, begin, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, TAPS, STEP, BK
         )
         if C2:
             total = _one_source(
-                x2, w, pool, old, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, TAPS, BK
-            )
+                x2, w, pool, old, begin, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, TAPS,
+                STEP, BK,
+            )  # fmt: skip
     total += shift[None, :]
     if ADD:
         total += tl.load(add + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)

@@ -21,7 +21,8 @@ def prepare(
 
     The last two frames, which the next block's first convolution needs, are also stored in the own
     page for each of STEPS, none with 0: [2, 2, 4 BINS] at tail + step * tail_step, x for step 0
-    only. position int32 [units]: frames before the unit. Grid (units, FRAMES).
+    only. position int32 [units]: frames before the unit, negative for one that begins with padding.
+    Grid (units, FRAMES).
     """
     announce(CHAINED)
     unit, frame = tl.program_id(0), tl.program_id(1)
@@ -29,7 +30,8 @@ def prepare(
     fits = bins < BINS
     wait(CHAINED)
     at = (unit * FRAMES + frame) * BINS + bins
-    noise_frame = tl.load(noise + (tl.load(position + unit) + frame).to(tl.int64) * BINS + bins, mask=fits, other=0.0)
+    place = tl.maximum(tl.load(position + unit) + frame, 0)
+    noise_frame = tl.load(noise + place.to(tl.int64) * BINS + bins, mask=fits, other=0.0)
     tl.store(x + at, noise_frame, mask=fits)
     base = tl.load(own + unit).to(tl.int64) * page + tail
     for part in tl.static_range(4):

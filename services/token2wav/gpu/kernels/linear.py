@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from services.token2wav.gpu.kernels.dependent_launch import announce, wait
+from services.token2wav.gpu.kernels.kept_numbers import keep_vectors
 
 NONE, GELU, SILU = 0, 1, 2
 
@@ -89,17 +90,18 @@ def normed_linear(
 
 @triton.jit(do_not_specialize=["M"])
 def queries_keys_values(
-    x, w, bias, queries, pool, own, M, page, offset, INNER: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
+    x, w, bias, queries, pool, kept, own, M, page, offset, INNER: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
     EPS: tl.constexpr,
-    FRAMES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr,
+    FRAMES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, RATIO: tl.constexpr, LARGEST: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """norm(x) times the joined weights [3 INNER, K]; queries go to [M, INNER], keys and values to
     each unit's own page.
 
-    pool: all pages, `page` elements each; own int32 [units]: the unit's page. At `offset` a page
-    contains, for this layer and Euler step, [ROWS, 2 (keys, values), FRAMES, INNER]. Grid (3 INNER
-    / (BN LOOP), ceil(M / BM)), BN LOOP a divisor of INNER.
+    pool: all pages, `page` elements each; own int32 [units]: the unit's page. kept, offset, WIDTH,
+    RATIO, LARGEST: as in `kept_numbers`. Grid (3 INNER / (BN LOOP), ceil(M / BM)), BN LOOP a
+    divisor of INNER, and BN a multiple of WIDTH where RATIO is above 1.
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -108,11 +110,9 @@ def queries_keys_values(
     weights = tl.load(w + begin[None, :] * K + inner[:, None], mask=inner[:, None] < K, other=0.0)
     unit = rows // (ROWS * FRAMES)
     row, frame = rows // FRAMES % ROWS, rows % FRAMES
-    inside = (rows < M)[:, None]
     section = tl.program_id(0) * (BN * LOOP) // INNER
     wait(CHAINED)
-    base = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
-    base += ((row * 2 + section - 1) * FRAMES + frame) * INNER
+    at_layer = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
     values = tl.load(x + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
     normal = normalised(values, K, KP, EPS).to(w.dtype.element_ty)
     for at in tl.static_range(LOOP):
@@ -120,12 +120,16 @@ def queries_keys_values(
         if at > 0:
             weights = tl.load(w + columns[None, :] * K + inner[:, None], mask=inner[:, None] < K, other=0.0)
         shift = tl.load(bias + columns)
-        result = (product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]).to(w.dtype.element_ty)
-        channel = columns - section * INNER
+        result = product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]
         if section == 0:
-            tl.store(queries + rows[:, None] * INNER + channel[None, :], result, mask=inside)
+            here = queries + rows[:, None] * INNER + columns[None, :]
+            tl.store(here, result.to(queries.dtype.element_ty), mask=(rows < M)[:, None])
         else:
-            tl.store(pool + base[:, None] + channel[None, :], result, mask=inside)
+            first = (tl.program_id(0) * LOOP + at) * BN - section * INNER
+            keep_vectors(
+                result, pool, kept, at_layer, section - 1, row, frame, first, rows < M, INNER, WIDTH, FRAMES, ROWS,
+                RATIO, LARGEST, BM, BN,
+            )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from services.token2wav.gpu.kernels.dependent_launch import announce, wait
+from services.token2wav.gpu.kernels.kept_numbers import keep_vectors
 from services.token2wav.gpu.kernels.linear import keep_tail, product
 
 
@@ -99,19 +100,34 @@ def turned(x, turns, place, first, WIDTH: tl.constexpr, PLACES: tl.constexpr, BM
     return tl.reshape(tl.join(even * cosine - odd * sine, odd * cosine + even * sine), [BM, BN])
 
 
+@triton.jit
+def heads_normed(x, weight, bias, EPS: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """The layer norm of each WIDTH columns of x float32 [BM, BN]; weight, bias float32 [WIDTH]."""
+    heads: tl.constexpr = BN // WIDTH
+    channel = tl.arange(0, WIDTH)
+    gain, shift = tl.load(weight + channel), tl.load(bias + channel)
+    apart = tl.reshape(x, [BM, heads, WIDTH])
+    away = apart - (tl.sum(apart, axis=2) / WIDTH)[:, :, None]
+    spread = tl.rsqrt(tl.sum(away * away, axis=2) / WIDTH + EPS)
+    return tl.reshape(away * spread[:, :, None] * gain[None, None, :] + shift[None, None, :], [BM, BN])
+
+
 @triton.jit(do_not_specialize=["M"])
 def modulated_queries_keys_values(
-    copy, moments, gained, w, bias, turns, position, queries, pool, own, M, page, offset, N: tl.constexpr,
-    WIDTH: tl.constexpr, PLACES: tl.constexpr, PART: tl.constexpr, PP: tl.constexpr, EPS: tl.constexpr,
-    FRAMES: tl.constexpr, ROWS: tl.constexpr, DESCRIBED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, CHAINED: tl.constexpr,
+    copy, moments, gained, w, bias, turns, head_norms, position, queries, pool, kept, own, M, page, offset,
+    N: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, RATIO: tl.constexpr, LARGEST: tl.constexpr,
+    PLACES: tl.constexpr, HEAD_EPS: tl.constexpr, PART: tl.constexpr,
+    PP: tl.constexpr, EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, DESCRIBED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """The modulated norm of the stream times the joined weights [3 N, N]; queries go to [M, N],
-    keys and values to each unit's own page, as in `linear.queries_keys_values`.
+    """The modulated norm of the stream [M, K] times the joined weights [3 N, K]; queries go to
+    [M, N], keys and values to each unit's own page, as in `linear.queries_keys_values`.
 
-    The first WIDTH channels of queries and keys, which are the first head, are turned by their
-    frame's place, `turned`; position int32 [units]: frames before the unit. Grid (3 N / BN, ceil(M
-    / BM)), BN a divisor of N.
+    PLACES: the first WIDTH channels of queries and keys, which are the first head, are turned by
+    their frame's place, `turned`; position int32 [units]: frames before the unit. HEAD_EPS: each
+    head of queries and keys is normed, `heads_normed`; head_norms float32 [2, 2, WIDTH]: weight and
+    bias for queries, then for keys. Where one is 0 it is not done. Grid (3 N / BN, ceil(M / BM)),
+    BN a divisor of N, and with HEAD_EPS or RATIO above 1 a multiple of WIDTH.
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -120,23 +136,29 @@ def modulated_queries_keys_values(
     first = tl.program_id(0) * BN - section * N
     unit, row, frame = rows // (ROWS * FRAMES), rows // FRAMES % ROWS, rows % FRAMES
     shift, gains = tl.load(bias + columns), tl.load(gained + columns)
-    base = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
-    base += ((row * 2 + section - 1) * FRAMES + frame) * N
+    at_layer = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
     place = tl.load(position + unit, mask=rows < M, other=0) + frame
     wait(CHAINED)
-    mean, spread = row_moments(moments, rows, M, N, PART, PP, EPS)
+    mean, spread = row_moments(moments, rows, M, K, PART, PP, EPS)
     total = stream_product(
-        copy, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, 3 * N, N, BM, BN, BK, DESCRIBED
+        copy, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, 3 * N, K, BM, BN, BK, DESCRIBED
     )  # fmt: skip
     result = (total - mean[:, None] * gains[None, :]) * spread[:, None] + shift[None, :]
-    if (section < 2) & (first < WIDTH):
-        result = turned(result, turns, place, first, WIDTH, PLACES, BM, BN)
-    result = result.to(queries.dtype.element_ty)
-    channel = first + tl.arange(0, BN)
+    if HEAD_EPS > 0:  # noqa: SIM102  # one is known to the compiler, the other is not
+        if section < 2:
+            norms = head_norms + section * (2 * WIDTH)
+            result = heads_normed(result, norms, norms + WIDTH, HEAD_EPS, WIDTH, BM, BN)
+    if PLACES > 0:  # noqa: SIM102
+        if (section < 2) & (first < WIDTH):
+            result = turned(result, turns, place, first, WIDTH, PLACES, BM, BN)
     if section == 0:
-        tl.store(queries + rows[:, None] * N + channel[None, :], result, mask=(rows < M)[:, None])
+        here = queries + rows[:, None] * N + columns[None, :]
+        tl.store(here, result.to(queries.dtype.element_ty), mask=(rows < M)[:, None])
     else:
-        tl.store(pool + base[:, None] + channel[None, :], result, mask=(rows < M)[:, None])
+        keep_vectors(
+            result, pool, kept, at_layer, section - 1, row, frame, first, rows < M, N, WIDTH, FRAMES, ROWS, RATIO,
+            LARGEST, BM, BN,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -168,25 +190,33 @@ def modulated_gelu(
 
 @triton.jit(do_not_specialize=["M"])
 def gated_onto_stream(
-    a, w, bias, gate, x, copy, moments, gain, M, N: tl.constexpr, K: tl.constexpr, DESCRIBED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
+    a, w, bias, gate, x, copy, moments, gain, M, N: tl.constexpr, K: tl.constexpr, ONTO: tl.constexpr,
+    KEPT: tl.constexpr, DESCRIBED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """The stream += gate (a [M, K] w^T + bias), w [N, K], bias and gate float32 [N]; its parts are
-    of BN columns. Grid (ceil(N / BN), ceil(M / BM)).
+    of BN columns. Not ONTO: the stream becomes a w^T + bias. Not KEPT: only x is stored, for what
+    reads nothing else of the stream. Grid (ceil(N / BN), ceil(M / BM)).
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     fits = columns < N
-    shift, opened = tl.load(bias + columns, mask=fits, other=0.0), tl.load(gate + columns, mask=fits, other=0.0)
+    shift = tl.load(bias + columns, mask=fits, other=0.0)
+    if ONTO:
+        opened = tl.load(gate + columns, mask=fits, other=0.0)
     wait(CHAINED)
-    added = stream_product(a, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, N, K, BM, BN, BK, DESCRIBED)
-    added += shift[None, :]
+    result = stream_product(a, w, tl.program_id(1) * BM, tl.program_id(0) * BN, M, N, K, BM, BN, BK, DESCRIBED)
+    result += shift[None, :]
     inside = (rows < M)[:, None] & fits[None, :]
-    before = tl.load(x + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
-    count = tl.minimum(N - tl.program_id(0) * BN, BN)
-    result = before + opened[None, :] * added
-    keep_stream(result, x, copy, moments, gain, rows, columns, fits, tl.program_id(0), count, M, N, BN)
+    if ONTO:
+        before = tl.load(x + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
+        result = before + opened[None, :] * result
+    if KEPT:
+        count = tl.minimum(N - tl.program_id(0) * BN, BN)
+        keep_stream(result, x, copy, moments, gain, rows, columns, fits, tl.program_id(0), count, M, N, BN)
+    else:
+        tl.store(x + rows[:, None] * N + columns[None, :], result, mask=inside)
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -9,10 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS
+from cosyserve.spec import (
+    CHUNK_FRAMES,
+    CHUNK_TOKENS,
+    LOOKAHEAD_TOKENS,
+    MAX_FLOW_FRAMES,
+    MEL_BINS,
+    MEL_FRAMES_PER_TOKEN,
+)
 from services.token2wav.flow.layers import Tensors
-from services.token2wav.flow.unet.encoder import UPSAMPLED_LAYERS
-from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.flow.unet.front import FrontConfig
 from services.token2wav.gpu.device.launcher import Launcher, ceil, divisor, power
 from services.token2wav.gpu.kernels.conformer import (
     embedded,
@@ -23,7 +29,7 @@ from services.token2wav.gpu.kernels.conformer import (
 )
 from services.token2wav.gpu.kernels.convolution import causal_convolution
 from services.token2wav.gpu.kernels.linear import NONE, SILU, normed_linear, onto_residual, queries_keys_values
-from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.page_layout import FrontLayout, HasFront
 from services.token2wav.gpu.paged_flow.unit_table import IDS, TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product, convolution, product
 
@@ -51,11 +57,16 @@ class _Conformer:
 
 
 class PagedEncoder:
-    """Weights, and buffers for a pass over at most `most` units."""
+    """Weights, and buffers for a pass over at most `most` units.
+
+    longest_prompt: tokens of the longest prompt that is one block, all of whose tokens see each
+    other; 0: prompts are cut like all else.
+    """
 
     def __init__(
-        self, config: UnetConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher
-    ) -> None:
+        self, config: FrontConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
+        longest_prompt: int = 0,
+    ) -> None:  # fmt: skip
         everything, width = Tensors(tensors), config.encoder_width
         weights = everything.within("encoder")
         device = weights["after_norm.weight"].device
@@ -70,7 +81,7 @@ class PagedEncoder:
         ]
         self._layers += [
             _Conformer(weights.within(f"up_encoders.{at}"), config.encoder_heads, dtype)
-            for at in range(UPSAMPLED_LAYERS)
+            for at in range(config.encoder_upsampled_layers)
         ]
         self._up = _doubling(weights.within("up_layer.conv"), dtype)
         up_embed = weights.within("up_embed.out")
@@ -80,8 +91,11 @@ class PagedEncoder:
         self._project = product(project["weight"], project["bias"], dtype, weights.within("after_norm"))
         self._config, self._launch, self._factor = config, launch, math.sqrt(width)
         self._rotations = {frames: _rotations(frames, width, device) for frames in (CHUNK_TOKENS, CHUNK_FRAMES)}
+        # Keys behind a query's unit, in whole units: those of its prompt.
+        self._behind = {frames: frames * ceil(longest_prompt, CHUNK_TOKENS) for frames in (CHUNK_TOKENS, CHUNK_FRAMES)}
+        self._padded = longest_prompt > 0
         self._distances = {
-            frames: _distances(frames, farthest, width, device, dtype)
+            frames: _distances(frames + self._behind[frames], farthest, width, device, dtype)
             for frames, farthest in ((CHUNK_TOKENS, MAX_FLOW_FRAMES // 2), (CHUNK_FRAMES, MAX_FLOW_FRAMES))
         }
         rows = most * CHUNK_FRAMES
@@ -98,8 +112,11 @@ class PagedEncoder:
         self.mu = zeros(most, CHUNK_FRAMES, MEL_BINS)
         """float32 [units, 50, 80] after a pass."""
 
-    def __call__(self, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
+    def __call__(self, table: UnitTable, pool: Tensor, layout: HasFront, units: int) -> None:
         """Encode the first `units` units into `mu`."""
+        self._encode(table, pool, layout.front, units)
+
+    def _encode(self, table: UnitTable, pool: Tensor, layout: FrontLayout, units: int) -> None:
         config, launch, width, dtype_width = (
             self._config,
             self._launch,
@@ -122,7 +139,7 @@ class PagedEncoder:
             looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight,
             self._ahead.bias,
             self._seen,
-            pool, table["own"], units, layout.elements, layout.smooth_tail, C=width, N=width, TOKENS=CHUNK_TOKENS,
+            pool, table.front["own"], units, layout.elements, layout.smooth_tail, C=width, N=width, TOKENS=CHUNK_TOKENS,
             AHEAD=LOOKAHEAD_TOKENS,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -153,7 +170,7 @@ class PagedEncoder:
         )  # fmt: skip
 
     def _convolve(
-        self, table: UnitTable, pool: Tensor, layout: Layout, rows: int, x: Tensor, tail: int, weights: Product,
+        self, table: UnitTable, pool: Tensor, layout: FrontLayout, rows: int, x: Tensor, tail: int, weights: Product,
         out: Tensor,
         add: Tensor | None
     ) -> None:  # fmt: skip
@@ -161,17 +178,16 @@ class PagedEncoder:
         self._launch(
             causal_convolution, (ceil(n, tile.columns), ceil(rows, tile.rows)), x, x, weights.weight, weights.bias,
             weights.weight,
-            weights.bias, self._no_rows if add is None else add, out, out, pool, table["own"], table["before"], rows,
-            layout.elements, tail,
-            tail, 0, C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, SHORTCUT=False,
-            ADD=add is not None,
-            TAIL=False, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            weights.bias, self._no_rows if add is None else add, out, out, pool, table.front["own"],
+            table.front["before"], table["position"], rows, layout.elements, tail, tail, 0,
+            C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, SHORTCUT=False,
+            ADD=add is not None, TAIL=False, STEP=MEL_FRAMES_PER_TOKEN if self._padded else 0, BM=tile.rows,
+            BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def _conform(
-        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: Layout, layer: int, x: Tensor, units: int,
-        frames: int,
-        tail: int | None
+        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: FrontLayout, layer: int, x: Tensor,
+        units: int, frames: int, tail: int | None
     ) -> None:  # fmt: skip
         launch, config, width, rows = self._launch, self._config, self._config.encoder_width, units * frames
         heads, kp, offset = config.encoder_heads, power(width), layout.encoder_attention(layer)
@@ -180,9 +196,9 @@ class PagedEncoder:
         columns = divisor(width, tile.columns)
         launch(
             queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
-            self._queries, pool,
-            table["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp, EPS=1e-12, FRAMES=frames, ROWS=1,
-            BM=tile.rows, BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
+            self._queries, pool, pool, table.front["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp,
+            EPS=1e-12, FRAMES=frames, ROWS=1, WIDTH=head, RATIO=1, LARGEST=1.0, BM=tile.rows, BN=columns, LOOP=1,
+            warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
             rotated_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance,
@@ -192,11 +208,11 @@ class PagedEncoder:
         tile = launch.tile("distance", rows)
         launch(
             relative_attention, (units, heads), self._queries, weights.content, self._rotated, self._distances[frames],
-            pool, table["pages"],
-            table["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], self._attended, layout.elements,
-            offset, TABLE=TABLE,
-            FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs,
-            BK=divisor(width, tile.inner),
+            pool, table.front["pages"],
+            table.front["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], table["skipped"],
+            table["place"], self._attended, layout.elements, offset, TABLE=TABLE, FRAMES=frames, FP=power(frames),
+            HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BEHIND=self._behind[frames],
+            SKIP=frames // CHUNK_TOKENS if self._padded else 0, BK=max(divisor(width, tile.inner), 16),
             warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._attended, weights.out, x, rows, frames, None)
@@ -211,14 +227,14 @@ class PagedEncoder:
         self._onto(table, pool, layout, self._wide, weights.narrow, x, rows, frames, tail)
 
     def _onto(
-        self, table: UnitTable, pool: Tensor, layout: Layout, a: Tensor, weights: Product, x: Tensor, rows: int,
+        self, table: UnitTable, pool: Tensor, layout: FrontLayout, a: Tensor, weights: Product, x: Tensor, rows: int,
         frames: int,
         tail: int | None
     ) -> None:  # fmt: skip
         tile, width = self._launch.tile("encoder", rows), self._config.encoder_width
         self._launch(
             onto_residual, (ceil(width, tile.columns), ceil(rows, tile.rows)), a, weights.weight, weights.bias, x,
-            pool, table["own"], rows,
+            pool, table.front["own"], rows,
             layout.elements, tail or 0, N=width, K=a.shape[1], FRAMES=frames, ROWS=1, TAIL=tail is not None,
             BM=tile.rows, BN=tile.columns,
             BK=tile.inner, warps=tile.warps, stages=tile.stages,

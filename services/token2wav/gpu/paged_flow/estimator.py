@@ -17,60 +17,18 @@ from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.unet.estimator import Estimator
 from services.token2wav.flow.unet.weights import UnetConfig
 from services.token2wav.gpu.clusters.step import clustered_step
-from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
+from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.attention import attend_by_head, joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
 from services.token2wav.gpu.kernels.linear import GELU, feed_forward, normed_linear, onto_residual, queries_keys_values
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.transformer_buffers import TransformerBuffers, barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Norm, Product, Transformer, convolution, product
 
 _EPSILON = 1e-5
-
-
-def barrier_programs(tile: Tile, channels: int) -> int:
-    """Programs that share the rows of a feed-forward and wait for each other, see
-    `kernels.linear.feed_forward`.
-    """
-    return 4 * channels // tile.inner
-
-
-class TransformerBuffers:
-    """Buffers of a pass over at most `most` units.
-
-    splits: parts of the keys of one query that are processed in parallel, in passes of at most
-    split_units units that split keys. Without splitting, few programs would take long for many
-    pages; joining the parts costs an extra launch.
-
-    barrier_units: maximum units of a pass whose feed-forward is one launch of programs that wait
-    for each other; see `kernels.linear.feed_forward`.
-
-    by_head: maximum units of such a pass whose attention is fused with the product that follows it,
-    if keys are not split; see `kernels.attention.attend_by_head`.
-    """
-
-    def __init__(
-        self, config: UnetConfig, most: int, dtype: torch.dtype, device: torch.device, launch: Launcher, splits: int,
-        split_units: int, barrier_units: int, by_head: int,
-    ) -> None:  # fmt: skip
-        each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
-        rows, widest, barrier_rows = most * each, splits * min(most, split_units) * each, max(barrier_units, 1) * each
-        programs = max(barrier_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
-
-        def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
-            return torch.zeros(shape, dtype=kind, device=device)
-
-        self.config, self.barrier_units, self.by_head = config, barrier_units, min(by_head, barrier_units)
-        self.queries, self.attended = zeros(rows, inner), zeros(rows, inner)
-        self.splits, self.norms = zeros(widest, inner), zeros(widest, heads, kind=torch.float32)
-        self.wide = zeros(rows, 4 * config.channels)
-        self.heads = zeros(heads, max(self.by_head, 1) * each, config.channels)
-        self.partial = zeros(programs, barrier_rows, config.channels, kind=torch.float32)
-        self.row_tiles = ceil(barrier_rows, 16)
-        """Maximum row tiles of a feed-forward with a grid barrier."""
-        layers = (config.middle + 2) * config.transformers
-        self.counters = zeros(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
 
 
 class PagedEstimator:
@@ -78,12 +36,14 @@ class PagedEstimator:
     pool's pages.
 
     splits, split_units, barrier_units, by_head: see `TransformerBuffers`; keys are split in `long`
-    passes. clusters: see `clusters.step`.
+    passes. kept: the type of keys and values in the pages. clusters: whether to take
+    `clusters.step` where it can run.
     """
 
     def __init__(
         self, config: UnetConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, barrier_units: int = 0, by_head: int = 0, clusters: bool = False,
+        splits: int = 4, split_units: int = 4, barrier_units: int = 0, by_head: int = 0,
+        kept: KeptNumbers = AS_OPERANDS, clusters: bool = False,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -100,6 +60,7 @@ class PagedEstimator:
         self._final, self._final_norm = convolution(final.within("block.0"), dtype), Norm.of(final.within("block.2"))
         self._project = product(weights["final_proj.weight"].squeeze(2), weights["final_proj.bias"], dtype)
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
+        self._kept = kept
         rows, channels = most * ROWS * CHUNK_FRAMES, config.channels
 
         def zeros(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
@@ -112,7 +73,7 @@ class PagedEstimator:
         self._h = zeros(rows, channels, kind=dtype)
         self._no_rows = zeros(1)
         self._clustered = clustered_step(
-            config, self._levels, (self._down_end, self._up_end, self._final), dtype, launch.chained
+            config, self._levels, (self._down_end, self._up_end, self._final), dtype, launch.chained, kept
         ) if clusters else None  # fmt: skip
         self.clustered_units = 0 if self._clustered is None else self._clustered.most
         self.transformer_buffers = TransformerBuffers(
@@ -181,6 +142,8 @@ class _Pass:
         self._launch, self._buffers, self._channels = owner._launch, owner.transformer_buffers, owner._config.channels
         self._uses_barrier = units <= self._buffers.barrier_units
         self._by_head = splits == 1 and units <= self._buffers.by_head
+        self._kept_pool, self._ratio = owner._kept.view(pool), owner._kept.ratio(pool.dtype)
+        self._largest = owner._kept.largest
 
     def convolve(
         self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *,
@@ -192,14 +155,14 @@ class _Pass:
         o, layout, tile, n = self._o, self._layout, self._launch.tile("convolution", self._rows), self._channels
         other, other_site = second if second is not None else (x, site)
         aside = shortcut if shortcut is not None else weights
+        tails = [layout.tail(self._step, each) if each else 0 for each in (site, other_site, out_site)]
         self._launch(
             causal_convolution,
             (ceil(n, tile.columns) * (2 if shortcut is not None else 1), ceil(self._rows, tile.rows)), x, other,
             weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._shortcut, self._pool,
-            self._table["own"], self._table["before"], self._rows, layout.elements, layout.tail(self._step, site),
-            layout.tail(self._step, other_site), layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1],
-            C2=other.shape[1] if second is not None else 0, N=n, FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3,
-            SHORTCUT=shortcut is not None, ADD=False, TAIL=out_site is not None, BM=tile.rows, BN=tile.columns,
+            self._table["own"], self._table["before"], self._table["position"], self._rows, layout.elements, *tails,
+            C=x.shape[1], C2=other.shape[1] if second is not None else 0, N=n, FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3,
+            STEP=0, SHORTCUT=shortcut is not None, ADD=False, TAIL=out_site is not None, BM=tile.rows, BN=tile.columns,
             BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
@@ -250,23 +213,26 @@ class _Pass:
         o, tile, n = self._buffers, self._launch.tile("qkv", self._rows), self._channels
         inner = o.config.estimator_heads * o.config.head_width
         columns = min(tile.columns, inner)
+        if self._ratio > 1:
+            columns = max(columns, o.config.head_width)  # a scale is of a whole head
         self._launch(
             queries_keys_values, (3 * inner // (columns * tile.loop), ceil(self._rows, tile.rows)), x,
-            weights.qkv.weight, weights.qkv.bias, o.queries, self._pool, self._table["own"], self._rows,
-            self._layout.elements, self._layout.attention(self._step, layer), INNER=inner, K=n, KP=power(n),
-            EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS, BM=tile.rows, BN=columns, LOOP=tile.loop, warps=tile.warps,
-            stages=tile.stages,
+            weights.qkv.weight, weights.qkv.bias, o.queries, self._pool, self._kept_pool, self._table["own"],
+            self._rows, self._layout.elements, self._layout.attention(self._step, layer), INNER=inner, K=n, KP=power(n),
+            EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS, WIDTH=o.config.head_width, RATIO=self._ratio,
+            LARGEST=self._largest, BM=tile.rows, BN=columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def _attend(self, layer: int) -> None:
-        o, tile = self._buffers, self._launch.tile("attention", self._rows)
+        o, tile, here = self._buffers, self._launch.tile("attention", self._rows), self._layout.attention
         heads, width = o.config.estimator_heads, o.config.head_width
         self._launch(
-            paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._table["pages"],
-            self._table["counts"], self._table["frames"], o.splits if self._splits > 1 else o.attended, o.norms,
-            self._rows, self._layout.elements, self._layout.attention(self._step, layer), TABLE=TABLE,
-            FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads, WIDTH=width, SPLITS=self._splits,
-            LEAST=2, warps=tile.warps, stages=tile.stages,
+            paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._kept_pool,
+            self._table["pages"], self._table["counts"], self._table["frames"], self._table["skipped"],
+            o.splits if self._splits > 1 else o.attended, o.norms, self._rows, self._layout.elements,
+            here(self._step, layer), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), RATIO=self._ratio,
+            ROWS=ROWS, HEADS=heads, WIDTH=width, SPLITS=self._splits, LEAST=2, SKIP=0, warps=tile.warps,
+            stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:
             self._launch(
@@ -275,13 +241,15 @@ class _Pass:
             )  # fmt: skip
 
     def _attend_by_head(self, weights: Transformer, layer: int) -> None:
-        o, tile, config = self._buffers, self._launch.tile("head", self._rows), self._buffers.config
+        kind = "head" if self._ratio == 1 else "kept head"
+        o, tile, config = self._buffers, self._launch.tile(kind, self._rows), self._buffers.config
         self._launch(
             attend_by_head, (self._units * ROWS * power(CHUNK_FRAMES) // tile.rows, config.estimator_heads), o.queries,
-            self._pool, self._table["pages"], self._table["counts"], self._table["frames"], weights.out.weight, o.heads,
-            self._rows, self._layout.elements, self._layout.attention(self._step, layer), K=config.channels,
-            TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=config.estimator_heads,
-            WIDTH=config.head_width, BM=tile.rows, KEYS=tile.inner, warps=tile.warps, stages=tile.stages,
+            self._pool, self._kept_pool, self._table["pages"], self._table["counts"], self._table["frames"],
+            weights.out.weight, o.heads, self._rows, self._layout.elements, self._layout.attention(self._step, layer),
+            K=config.channels, TABLE=TABLE, FRAMES=CHUNK_FRAMES, RATIO=self._ratio, FP=power(CHUNK_FRAMES), ROWS=ROWS,
+            HEADS=config.estimator_heads, WIDTH=config.head_width, BM=tile.rows, KEYS=tile.inner, warps=tile.warps,
+            stages=tile.stages,
         )  # fmt: skip
 
     def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, tail: int | None) -> None:

@@ -16,8 +16,9 @@ from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
-from services.token2wav.gpu.paged_flow.estimator import barrier_programs
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.networks import Config, PagedNetwork
+from services.token2wav.gpu.paged_flow.transformer_buffers import barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
@@ -36,13 +37,14 @@ LONG_PAGES = 8
 
 
 class Way(Enum):
-    """Graphs of the same pass: over few pages, over many, and over scratch pages."""
+    """Graphs of the same pass: over few pages, over many, over scratch pages, and over few pages of
+    units no two of which are blocks of one stream: an Euler step of these is one launch of clusters.
+    """
 
     SHORT = 0
     LONG = 1
     RECOMPUTED = 2
     APART = 3
-    """Over few pages, no two blocks of one stream: an Euler step is one launch of clusters."""
 
 
 def widest_barrier_step(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
@@ -63,22 +65,26 @@ class PagedFlow(Generic[Config]):
     """Weights, static buffers and the pool. For one owner thread; page ownership is managed by
     `page_pool`.
 
-    dtype: of products' operands, of the pages, and of the results of attention heads. pages: number
-    of pages in the pool, which is allocated here. Page 0 is a dummy page: padding units write to
-    it. barrier_units, by_head: see `TransformerBuffers`. clusters: an Euler step of a small batch
-    is one launch of thread-block clusters, where that is possible. `recompute` computes a sentence
-    from its start in one pass over scratch pages, whose content no later step or layer needs.
+    dtype: of products' operands, of the pages, and of the results of attention heads. kept: type of
+    the estimator's keys and values in pages, scratch pages too. pages: number of pages in the pool,
+    which is allocated here. Page 0 is a dummy page: padding units write to it. barrier_units,
+    by_head: see `TransformerBuffers`. clusters: an Euler step of a small batch is one launch of
+    thread-block clusters, where that is possible. `recompute` computes a sentence from its start in
+    one pass over scratch pages, whose content no later step or layer needs.
     """
 
     def __init__(
         self, network: PagedNetwork[Config], config: Config, tensors: Mapping[str, Tensor], *, pages: int,
         dtype: torch.dtype = torch.bfloat16, buckets: Sequence[int] = BUCKETS, most: int | None = None,
         launch: Launcher | None = None, barrier_units: int | None = None, by_head: int = BY_HEAD,
-        clusters: bool = False,
+        kept: KeptNumbers = AS_OPERANDS, clusters: bool = False,
     ) -> None:  # fmt: skip
         device = tensors["spk_embed_affine_layer.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
-        self.layout, self.scratch_layout = network.layout(config, True), network.layout(config, False)
+        ratio = kept.ratio(dtype)
+        self.layout, self.scratch_layout = (network.layout(config, stored, ratio) for stored in (True, False))
+        self.fronts, self._scratch_fronts = network.fronts(self.layout), network.fronts(self.scratch_layout)
+        """Pages of the front in a page of the pool; 0: see `PagedNetwork`."""
         self.buckets = tuple(sorted(buckets))
         self.euler_steps = 0
         """Euler steps begun since the start, counted for each unit."""
@@ -96,14 +102,16 @@ class PagedFlow(Generic[Config]):
         weights = Tensors(tensors)
         with torch.inference_mode():
             self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
-            self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
-            self._table = UnitTable(self.most, device)
+            pages = self.most + 1 + (ceil(self.most, self._scratch_fronts) if self.fronts else 0)
+            self._scratch = torch.zeros(pages * self.scratch_layout.elements, dtype=dtype, device=device)
+            self._table = UnitTable(self.most, device, front_apart=self.fronts > 0)
             self._front = network.front(config, tensors, self.most, dtype, launch)
             channels = network.barrier_channels(config)
             units = self._barrier_units(channels) if barrier_units is None else barrier_units
             self._estimator = network.estimator(
-                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head, clusters=clusters
-            )
+                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head, kept=kept,
+                clusters=clusters,
+            )  # fmt: skip
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._narrow = {Way.LONG: self._estimator.split_units, Way.APART: self._estimator.clustered_units}
@@ -157,10 +165,15 @@ class PagedFlow(Generic[Config]):
         torch.cuda.synchronize(self.device)
         return time.perf_counter() - began
 
+    def scratch_front_pages(self, count: int) -> list[int]:
+        """Of the first `count` blocks of a sentence that is recomputed, where fronts are apart."""
+        first = (self.most + 1) * self._scratch_fronts
+        return list(range(first, first + count))
+
     def run(self, units: Sequence[Unit]) -> Tensor:
-        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next
-        pass; frames after the end of a short block are invalid. Work is queued on the current
-        stream.
+        """One pass, at most the largest bucket, or a prompt that is one block: mel float32 [units,
+        50, 80], valid until the next pass; frames outside a unit's are invalid. Work is queued on
+        the current stream.
         """
         return self._pass(units, self._way(units))
 

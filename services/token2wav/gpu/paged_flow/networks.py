@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from cosyserve.engines.kernel_cache import Unsuitable
@@ -11,15 +13,21 @@ from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.network import NetworkConfig
+from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.unet.weights import UnetConfig
+from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.device.suitability import READABLE_INSTEAD
 from services.token2wav.gpu.paged_flow.dit.estimator import PagedDit
 from services.token2wav.gpu.paged_flow.dit.look_ahead import PagedLookAhead
 from services.token2wav.gpu.paged_flow.dit.page_layout import DitLayout
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KeptNumbers
 from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.step_dit.estimator import PagedStepDit
+from services.token2wav.gpu.paged_flow.step_dit.page_layout import StepDitLayout
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
+from services.token2wav.inputs.request import MAX_PROMPT_TOKENS
 
 Config = TypeVar("Config", bound=NetworkConfig)
 
@@ -68,28 +76,47 @@ class Velocity(Protocol):
 class PagedNetwork(Generic[Config]):
     """What of the paged flow a network brings.
 
-    layout: (config, stored) -> layout of a page, see `page_layout.Layout`. front and estimator:
-    (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) -> themselves,
-    the estimator with barrier_units and by_head as in `TransformerBuffers`, and clusters as in
-    `PagedFlow`. barrier_channels:
-    channels of a feed-forward that may use a grid barrier, 0 for none.
+    layout: (config, stored, ratio) -> layout of a page, see `page_layout.Layout`. front and
+    estimator: (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) ->
+    themselves, the estimator with barrier_units and by_head as in `TransformerBuffers` and `kept`,
+    the type of keys and values in pages, and clusters as in `PagedFlow`. barrier_channels: channels of a feed-forward that may use
+    a grid barrier, 0 for none. fronts: layout -> pages of the front that a page has room for; they
+    are apart from the estimator's then, a prompt is one block, and the past is bounded
+    (`stream_units`). 0: the front's state lies in the estimator's pages, all of which are kept.
     """
 
-    layout: Callable[[Config, bool], PageLayout]
+    layout: Callable[..., PageLayout]
     front: Callable[..., Front]
     estimator: Callable[..., Velocity]
     barrier_channels: Callable[[Config], int]
+    fronts: Callable[[Any], int] = lambda layout: 0
+
+
+def _transformer(
+    kind: Callable[..., Velocity], config: NetworkConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype,
+    launch: Launcher, *, barrier_units: int, by_head: int, kept: KeptNumbers = AS_OPERANDS,
+    clusters: bool = False,
+) -> Velocity:  # fmt: skip
+    """A diffusion transformer, which has no form for small batches."""
+    return kind(config, tensors, most, dtype, launch, kept=kept)
 
 
 UNET: PagedNetwork[UnetConfig] = PagedNetwork(Layout, PagedEncoder, PagedEstimator, lambda config: config.channels)
 DIT: PagedNetwork[DitConfig] = PagedNetwork(
     DitLayout,
     PagedLookAhead,
-    lambda *arguments, barrier_units, by_head, clusters=False: PagedDit(*arguments),
+    partial(_transformer, PagedDit),
     lambda config: 0,
 )
-NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT}
-"""By `Generation.flow_network`."""
+STEP_DIT: PagedNetwork[StepDitConfig] = PagedNetwork(
+    StepDitLayout,
+    partial(PagedEncoder, longest_prompt=MAX_PROMPT_TOKENS),
+    partial(_transformer, PagedStepDit),
+    lambda config: 0,
+    lambda layout: layout.fronts,
+)
+NETWORKS: Mapping[str, PagedNetwork[Any]] = {"conformer-unet": UNET, "dit": DIT, "conformer-dit": STEP_DIT}
+"""By `Generation.flow_network` and `SeparateDecoder.flow_network`."""
 
 
 def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
@@ -97,7 +124,7 @@ def paged_network(directory: ModelDirectory) -> PagedNetwork[Any]:
     networks = token2wav_networks(directory)
     if networks.flow_network not in NETWORKS:
         raise Unsuitable(
-            f"the paged engine computes the flow networks {' and '.join(sorted(NETWORKS))}; that of {directory.path}, "
+            f"the paged engine computes the flow networks {', '.join(sorted(NETWORKS))}; that of {directory.path}, "
             f"{networks.title}, is {networks.flow_network}; {READABLE_INSTEAD}"
         )
     return NETWORKS[networks.flow_network]

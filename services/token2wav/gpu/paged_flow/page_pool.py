@@ -93,12 +93,18 @@ class Pages:
 @dataclass(frozen=True)
 class PromptPages:
     """Complete blocks of a voice's prompt. speaker: the projected embedding, float32 [80].
-    conditions: the prompt's mel in blocks, see `PagedState`.
+    conditions: the prompt's mel in blocks, fronts: further pages, see `PagedState`.
     """
 
     pages: tuple[int, ...]
     speaker: Tensor
     conditions: Tensor
+    fronts: tuple[int, ...] = ()
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """All pages."""
+        return self.pages + self.fronts
 
 
 class PagedPrompts:
@@ -119,7 +125,7 @@ class PagedPrompts:
     @property
     def stats(self) -> PromptCacheStats:
         """Current statistics."""
-        held = sum(len(prompt.pages) for prompt in list(self._cached.values()))
+        held = sum(len(prompt.held) for prompt in list(self._cached.values()))
         return PromptCacheStats(self._hits, self._misses, self._evictions, held * self._page_bytes, len(self._cached))
 
     def get(self, key: str, *, count: bool = True) -> PromptPages | None:
@@ -137,23 +143,23 @@ class PagedPrompts:
         """Cache it, as an additional owner of its pages, unless it alone exceeds the limit or is
         cached already.
         """
-        if len(prompt.pages) > self._most or key in self._cached:
+        if len(prompt.held) > self._most or key in self._cached:
             return
-        self._pages.keep(prompt.pages)
+        self._pages.keep(prompt.held)
         self._cached[key] = prompt
-        while sum(len(each.pages) for each in self._cached.values()) > self._most:
+        while sum(len(each.held) for each in self._cached.values()) > self._most:
             self.evict()
 
     @property
     def evictable(self) -> int:
         """Pages that become free when all prompts are evicted: those that no stream uses."""
-        return sum(self._pages.sole(prompt.pages) for prompt in self._cached.values())
+        return sum(self._pages.sole(prompt.held) for prompt in self._cached.values())
 
     def evict(self) -> bool:
         """Evict the least recently used prompt; False if there is none."""
         if not self._cached:
             return False
         _, prompt = self._cached.popitem(last=False)
-        self._pages.drop(prompt.pages)
+        self._pages.drop(prompt.held)
         self._evictions += 1
         return True

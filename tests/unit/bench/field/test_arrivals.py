@@ -73,7 +73,7 @@ class ScriptedDoor:
         self._last, self._asked = last, asyncio.Event()
         self.order: list[int] = []
 
-    async def pieces(self, request: Request) -> AsyncGenerator[bytes]:
+    async def pieces(self, request: Request, spent: dict[str, float]) -> AsyncGenerator[bytes]:
         self.order.append(request.number)
         if request.number == self._last:
             self._asked.set()

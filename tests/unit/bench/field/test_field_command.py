@@ -27,7 +27,7 @@ def test_of_a_running_server_only_what_can_be_reached_is_measured(monkeypatch: p
     words = ["--url", "http://gpu:8080/", "--voice", "a", "--rates", "1,20", "--part", "http-low"]
     assert command.main(words) == 0
     prevented = {part.name: part.prevented for part in seen}
-    assert [name for name, why in prevented.items() if not why] == ["http-low", "http-high", "lengths", "voices-warm"]
+    assert [name for name, why in prevented.items() if not why] == ["http-low", "http-high", "lengths"]
     assert "over grpc" in prevented["grpc-low"]
     (line,) = seen[0].commands
     assert line[line.index("--url") + 1] == "http://gpu:8080/"

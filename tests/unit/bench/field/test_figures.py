@@ -158,6 +158,10 @@ def test_parts_are_merged_into_one_report(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(ValueError, match="is no part of this benchmark"):
         read(tmp_path / "c.json")
+    earlier = part("lengths")
+    for field in ("hints", "spent"):
+        del earlier["rows"][0][field]
+    assert text(merged([earlier])) == text(merged([part("lengths")]))
     measured_by_client = part("lengths")
     measured_by_client["rows"][0]["late"] = 3.0
     assert "**The caller may be what was measured**" in "\n".join(text(merged([measured_by_client])))

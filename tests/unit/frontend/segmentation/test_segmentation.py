@@ -118,6 +118,10 @@ def sentences(text: str) -> list[str]:
         ("Open Mon. to Fri. only. Closed Sun. Then open.", ["Open Mon. to Fri. only.", "Closed Sun.", "Then open."]),
         ("I came in. 5 of us sat. 2 stood.", ["I came in.", "5 of us sat.", "2 stood."]),
         ("Well, well-known. So, so. That, that's it.", ["Well, well-known.", "So,", "so.", "That, that's it."]),
+        (
+            'Ugh, I forgot. "Ugh," he said, ugh, no. Ughs, too.',
+            ["Ugh,", "I forgot.", '"Ugh," he said, ugh, no.', "Ughs, too."],
+        ),
         ("Yes!!! Go!? Why??", ["Yes!!!", "Go!?", "Why??"]),
     ],
 )

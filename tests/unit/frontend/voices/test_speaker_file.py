@@ -16,12 +16,13 @@ from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.prompt_cut import LEAST_PROMPT_TOKENS, audible_first_hop
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
-from services.frontend.voices.voice import LEAST_PROMPT_TOKENS, Voice, cut_of, first_hop_tokens, tokens_before_sound
+from services.frontend.voices.voice import Voice, cut_of, tokens_before_sound
 from tests.stacks.up_process import DEMO, TINY, TINY3
 from tools.model import cut_prompts
 
@@ -189,7 +190,7 @@ def prompted(tokens: int) -> Voice:
 @pytest.mark.parametrize(("generation", "first_hop"), [(COSYVOICE2, 20), (COSYVOICE3, 12)])
 @pytest.mark.parametrize("tokens", range(LEAST_PROMPT_TOKENS + 24, 200, 7))
 def test_a_cut_prompt_ends_one_first_hop_before_a_border(tokens: int, generation: Generation, first_hop: int) -> None:
-    assert first_hop_tokens(generation) == first_hop
+    assert audible_first_hop(generation) == first_hop
     left = tokens - cut_of(tokens, generation)
     assert tokens - 24 <= left <= tokens
     assert (left + first_hop) % 25 == 0
@@ -265,5 +266,5 @@ def test_a_file_of_cosyvoice3_is_cut_for_its_own_hop(tmp_path: Path, capsys: pyt
 def test_the_bundled_voices_are_cut() -> None:
     directory = ModelDirectory(DEMO)
     for each in read_voices(directory, read_tokenizer(directory)):
-        assert tokens_before_sound(each.decoder_tokens, COSYVOICE2) == first_hop_tokens(COSYVOICE2) + 3
+        assert tokens_before_sound(each.decoder_tokens, COSYVOICE2) == audible_first_hop(COSYVOICE2) + 3
         assert cut_of(each.decoder_tokens, COSYVOICE2) == 0

@@ -107,7 +107,7 @@ def test_the_published_form_is_taken(tmp_path: Path) -> None:
 def test_a_network_without_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = replace(COSYVOICE3, flow_network="made-up", vocoder_network="made-up")
     for module in (flow_graphs, vocoder_graphs, shapes):
-        monkeypatch.setattr(module, "generation_of", lambda directory: unknown)
+        monkeypatch.setattr(module, "token2wav_networks", lambda directory: unknown)
     with pytest.raises(ModelError, match="flow's network 'made-up' has no graphs; there are conformer-unet, dit"):
         flow_graphs.flow_graphs(ModelDirectory(TINY3))
     with pytest.raises(ModelError, match="vocoder's network 'made-up' has no graphs; there are hift, causal-hift"):

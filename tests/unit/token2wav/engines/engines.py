@@ -36,8 +36,8 @@ def settings(cache: Path, **changed: Any) -> EngineSettings:
 def onnx_backend(cache: Path, **changed: Any) -> Backend:
     """The exported graphs by ONNX Runtime."""
     given = settings(cache, **changed)
-    assert given.model is not None
-    export(given.model, EngineCache(cache), Precision(given.engine_precision))
+    assert given.weights is not None
+    export(given.weights, EngineCache(cache), Precision(given.engine_precision))
     return load_backend("onnxruntime", given)
 
 
@@ -75,8 +75,8 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
     from services.token2wav.engines.tensorrt import TensorRTEngine
 
     given, engines = settings(cache, **changed), EngineCache(cache)
-    assert given.model is not None
-    export(given.model, engines, Precision(given.engine_precision))
+    assert given.weights is not None
+    export(given.weights, engines, Precision(given.engine_precision))
 
     def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         def build(directory: Path) -> None:
@@ -86,4 +86,4 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
         plan = engines.obtain(plan_key(component, stored.graphs.key, MACHINE, built), build)
         return TensorRTEngine(component, plan.file(plan_file(component)), CPU, built)
 
-    return assemble(given.model, given, CPU, "tensorrt", load)
+    return assemble(given.weights, given, CPU, "tensorrt", load)

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from cosyserve.engines.token2wav_graphs import COMPONENTS
 from services.token2wav.engines import tensorrt
-from tests.stacks.up_process import TINY, TINY3
+from tests.stacks.up_process import STEP_AUDIO2, TINY, TINY3
 from tests.unit.token2wav.engines.engines import CPU, plan_arguments, pretend_gpu
 from tools.model import build_plans, verify, verify_token2wav
 from tools.model.comparison.graph_cases import Case, Reference
@@ -42,7 +42,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensorrt.TensorRTEngine is verify_token2wav.TensorRTEngine
 
 
-@pytest.mark.parametrize("model", [TINY, TINY3], ids=["tiny", "tiny3"])
+@pytest.mark.parametrize("model", [TINY, TINY3, STEP_AUDIO2], ids=["tiny", "tiny3", "step-audio2"])
 def test_the_cached_plans_are_compared_and_missing_ones_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Path
 ) -> None:

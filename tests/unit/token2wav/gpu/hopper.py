@@ -1,6 +1,6 @@
-"""`python -m tests.unit.token2wav.gpu.hopper FLOW UNITS..` compiles every kernel of a pass of that
-flow network for Hopper as it would be launched, on any machine; `... hopper VOCODER FRAMES WINDOWS
-[KERNEL..]` those of windows of that vocoder network.
+"""`python -m tests.unit.token2wav.gpu.hopper FLOW KEPT UNITS..` compiles every kernel of a pass of
+that flow network for Hopper as it would be launched, on any machine, with keys and values kept as
+KEPT; `... hopper VOCODER FRAMES WINDOWS [KERNEL..]` those of windows of that vocoder network.
 
 Prints the resources of each kernel as JSON: {"kernel", "constants", "registers", "stack", "local",
 "shared"}; in bytes, except registers per thread. Weights have the published widths, on which the
@@ -23,13 +23,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from bench.generations.step_audio2 import PUBLISHED_STEP_DIT
 from bench.gpu.token2wav.random_models import RUN, random_vocoder
 from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW
 from cosyserve.generations.generation import Generation
 from cosyserve.generations.reading import GENERATIONS
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
-from services.token2wav.gpu.paged_flow.networks import DIT, UNET
+from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
+from services.token2wav.gpu.paged_flow.networks import DIT, STEP_DIT, UNET
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render
@@ -44,6 +46,8 @@ TYPES = {
     torch.int32: "i32",
     torch.int64: "i64",
     torch.float64: "fp64",
+    torch.int8: "i8",
+    torch.float8_e4m3fn: "fp8e4nv",
 }
 
 
@@ -106,11 +110,12 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
 SHALLOW: dict[str, Any] = {
     "conformer-unet": (UNET, replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1)),
     "dit": (DIT, replace(PUBLISHED_DIT, depth=1)),
+    "conformer-dit": (STEP_DIT, replace(PUBLISHED_STEP_DIT, encoder_layers=1, encoder_upsampled_layers=1, depth=1)),
 }
 
 
 @torch.inference_mode()
-def recorded(name: str, units: int) -> Recorder:
+def recorded(name: str, kept: str, units: int) -> Recorder:
     """Of passes over so many units, for every kind of graph, with and without grid barriers where a
     network has any.
     """
@@ -118,8 +123,9 @@ def recorded(name: str, units: int) -> Recorder:
     tensors = random_tensors(config)
     for barrier_units in (0, 4) if network.barrier_channels(config) else (0,):
         flow = PagedFlow(
-            network, config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units
-        )
+            network, config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units,
+            kept=KEPT_NUMBERS[kept],
+        )  # fmt: skip
         flow._table.fill([flow._padding_unit()], units)
         for way in Way:
             if units <= flow._narrow.get(way, units):
@@ -148,8 +154,8 @@ def main() -> None:
         sources, wanted = recorded_windows(generation, *map(int, others[:2])).sources, others[2:]
     else:
         sources, wanted = {}, []
-        for units in map(int, others):
-            sources |= recorded(first, units).sources
+        for units in map(int, others[1:]):
+            sources |= recorded(first, others[0], units).sources
     chosen = [source for source in sources.values() if not wanted or source[0].fn.__name__ in wanted]
     json.dump([resources(*source) for source in chosen], sys.stdout)
 

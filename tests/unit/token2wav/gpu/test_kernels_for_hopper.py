@@ -30,6 +30,12 @@ DIT_KERNELS = {
     "modulated_euler_step", "modulated_gelu", "modulated_queries_keys_values", "paged_attention",
     "position_convolution", "prepare",
 }  # fmt: skip
+STEP_DIT_KERNELS = {
+    "causal_convolution", "convolved", "embedded", "gated_onto_stream", "joined_parts", "looking_ahead",
+    "modulated_euler_step", "modulated_gelu", "modulated_queries_keys_values", "norm_scaled", "normed_linear",
+    "normed_rows", "onto_residual", "paged_attention", "prepare", "queries_keys_values", "relative_attention",
+    "rotated_queries",
+}  # fmt: skip
 BATCHES = ("1", "2", "4", "8", "16", "32")
 
 
@@ -45,10 +51,17 @@ def compiled(cache: Path, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_kernels_of_the_transformer_fit_into_registers(tmp_path: Path) -> None:
-    found = compiled(tmp_path, "dit", *BATCHES)
+@pytest.mark.parametrize("kept", ["int8", "float8", "operands"])
+def test_kernels_of_the_transformer_fit_into_registers(tmp_path: Path, kept: str) -> None:
+    found = compiled(tmp_path, "dit", kept, *BATCHES)
     assert {kernel["kernel"] for kernel in found} == DIT_KERNELS
     assert {kernel["constants"]["SPLITS"] for kernel in found if kernel["kernel"] == "paged_attention"} == {1, 4}
+
+
+@pytest.mark.parametrize("kept", ["int8", "float8", "operands"])
+def test_kernels_of_the_transformer_behind_a_conformer_fit_into_registers(tmp_path: Path, kept: str) -> None:
+    found = compiled(tmp_path, "conformer-dit", kept, *BATCHES)
+    assert {kernel["kernel"] for kernel in found} == STEP_DIT_KERNELS
 
 
 WINDOW_KERNELS = {
@@ -74,8 +87,9 @@ def test_kernels_of_windows_fit_into_registers(tmp_path: Path, network: str, win
     assert {kernel["kernel"] for kernel in found} == WINDOW_KERNELS | SOURCE_KERNELS[network]
 
 
-def test_kernels_of_all_batches_fit_into_registers(tmp_path: Path) -> None:
-    found = compiled(tmp_path, "conformer-unet", *BATCHES)
+@pytest.mark.parametrize("kept", ["int8", "float8", "operands"])
+def test_kernels_of_all_batches_fit_into_registers(tmp_path: Path, kept: str) -> None:
+    found = compiled(tmp_path, "conformer-unet", kept, *BATCHES)
     assert {kernel["kernel"] for kernel in found} == KERNELS
     forms = {
         (kernel["kernel"], kernel["constants"].get("SPLITS"), kernel["constants"].get("HEADS")) for kernel in found

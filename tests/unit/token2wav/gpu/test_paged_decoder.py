@@ -355,9 +355,9 @@ def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() ->
     assert ([state.bytes for state in states], setup.decoder._pages.free) == ([2500, 2500], 39 - 5)
 
 
-def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
-    """Three pages for two streams with a reserve of two each: the stream without pages gives up its
-    reserve for the next one.
+def test_while_a_stream_is_made_again_nobody_takes_the_room_that_it_lacks() -> None:
+    """Three pages for two streams with a reserve of two each: the stream without pages claims those
+    that it would hold, so that the next one waits until one of them has ended.
     """
     setup = Setup(pages=4, prompt_pages=0)
     budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=50))
@@ -367,8 +367,24 @@ def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
     setup.decoder.step([StepInput(slot.state, some(60, at), 50, False) for at, slot in enumerate(slots)])
     budget.recount(slots)
     assert [slot.state.recomputing for slot in slots] == [False, True]
-    assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 0)]
-    budget.check_room(slots, 2000)
+    assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 2000)]
+    with pytest.raises(Overloaded, match="claim 4000 of 4000"):
+        budget.check_room(slots, 2000)
+    budget.check_room(slots[1:], 2000)
+    budget.check_room(slots, 2000, follows=True)  # its request is being heard
+
+
+def test_a_stream_claims_what_the_latest_sentences_took() -> None:
+    setup = Setup()
+    budget = Budget(Limits(max_streams=9, state_bytes=1 << 40, reserve_tokens=250))
+    # A token's share of a page of 1000 bytes is 40; four seconds are supposed at first.
+    assert budget.needed(500, setup.decoder) == 500 + 100 * 40
+    for tokens in (1, 40, 60) * 4:
+        budget.complete(tokens)
+    assert budget.needed(0, setup.decoder) == 50 * 40
+    for _ in range(64):
+        budget.complete(1000)
+    assert budget.needed(0, setup.decoder) == 250 * 40
 
 
 def begun(setup: Setup, schedule: Schedule, reserved: int = 0, seed: int = 1) -> StreamSlot:

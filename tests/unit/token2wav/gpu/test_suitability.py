@@ -81,7 +81,7 @@ def another_flow(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 OBSTACLES = [
-    (another_flow, "computes the flow networks conformer-unet and dit; that of .*tiny, Another, is made-up; COSY"),
+    (another_flow, "networks conformer-dit, conformer-unet, dit; that of .*tiny, Another, is made-up; COSY"),
     (
         without_triton,
         r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without",
@@ -169,3 +169,13 @@ def test_the_windowed_vocoder_names_the_network_that_it_does_not_run(monkeypatch
     monkeypatch.setattr(loading, "token2wav_networks", lambda _: replace(COSYVOICE3, vocoder_network="made-up"))
     with pytest.raises(Unsuitable, match=r"^gpu_vocoder windowed runs .* hift, causal-hift; that of .* is made-up$"):
         loading.load_windowed(ModelDirectory(TINY3), CPU, slots=2)
+
+
+def test_heads_that_the_transformers_kernels_cannot_take_are_named() -> None:
+    """So that `auto` takes the readable engine."""
+    pytest.importorskip("triton")
+    from services.token2wav.gpu.device.launcher import Launcher
+    from services.token2wav.gpu.paged_flow.dit.transformer import Sizes, StreamBuffers
+
+    with pytest.raises(Unsuitable, match=r"heads whose width is a power of two, not 24$"):
+        StreamBuffers(Sizes(48, 2, 24, 96, 0.7), 1, torch.float32, Launcher(), CPU, 1, 1)

@@ -371,3 +371,23 @@ def test_an_offline_sentence_waits_for_streams_that_need_no_room() -> None:
     scene.speak("served", Profile.CONTINUOUS, (2.02, 41), (2.03, 25))
     first = scene.first()
     assert first["served"] < first["offline"]
+
+
+@pytest.mark.parametrize("gap", [0.01, 0.45])
+def test_a_first_sound_that_waits_for_tokens_or_is_held_is_not_late(gap: float) -> None:
+    """Nor one whose voice was known two seconds before its tokens."""
+    scene = Scene(gap=gap)
+    scene.pieces()
+    scene.batcher.load.worked(1.0, 1.0)
+    load = scene.batcher.load.now
+    assert load is not None
+    assert (load.pieces > 0, load.late_pieces) == (True, 0)
+
+
+def test_a_first_sound_that_the_engine_keeps_waiting_is_late() -> None:
+    scene = Scene(gap=0.01, step=0.4)
+    scene.pieces()
+    scene.batcher.load.worked(1.0, 1.0)
+    load = scene.batcher.load.now
+    assert load is not None
+    assert load.late_pieces >= 1

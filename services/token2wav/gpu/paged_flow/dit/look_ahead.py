@@ -57,9 +57,10 @@ class PagedLookAhead:
         launch(
             causal_convolution, (ceil(MEL_BINS, tile.columns), ceil(rows, tile.rows)), self._seen, self._seen,
             self._smooth.weight, self._smooth.bias, self._smooth.weight, self._smooth.bias, tokens, self._made,
-            self._made, pool, table["own"], table["before"], rows, layout.elements, layout.smooth_tail,
-            layout.smooth_tail, 0, C=channels, C2=0, N=MEL_BINS, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, SHORTCUT=False,
-            ADD=True, TAIL=False, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            self._made, pool, table["own"], table["before"], table["position"], rows, layout.elements,
+            layout.smooth_tail, layout.smooth_tail, 0, C=channels, C2=0, N=MEL_BINS, FRAMES=CHUNK_TOKENS, ROWS=1,
+            TAPS=3, SHORTCUT=False, ADD=True, TAIL=False, STEP=0, BM=tile.rows, BN=tile.columns, BK=tile.inner,
+            warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         frames = self.mu[:units].view(rows, MEL_FRAMES_PER_TOKEN, MEL_BINS)
         frames.copy_(self._made[:rows, None].expand_as(frames))

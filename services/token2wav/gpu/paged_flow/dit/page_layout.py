@@ -6,6 +6,7 @@ from functools import cached_property
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.dit.weights import POSITION_TAPS, DitConfig
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.gpu.paged_flow.kept_numbers import vectors_elements
 from services.token2wav.gpu.paged_flow.page_layout import TAIL_FRAMES, aligned, placed
 
 POSITION_FRAMES = POSITION_TAPS - 1
@@ -14,16 +15,18 @@ POSITION_FRAMES = POSITION_TAPS - 1
 
 @dataclass(frozen=True)
 class DitLayout:
-    """Offsets in elements from the start of a page; keys, values and `stored` as in
+    """Offsets in elements from the start of a page; keys, values, `stored` and `ratio` as in
     `page_layout.Layout`. Tails of the two position convolutions are [rows, 30, width].
     """
 
     config: DitConfig
     stored: bool = True
+    ratio: int = 1
 
     @property
     def _attention(self) -> int:
-        return ROWS * 2 * CHUNK_FRAMES * self.config.width
+        heads, width = self.config.heads, self.config.head_width
+        return aligned(vectors_elements(ROWS * 2 * CHUNK_FRAMES, heads, width, self.ratio))
 
     @cached_property
     def _tail(self) -> int:
