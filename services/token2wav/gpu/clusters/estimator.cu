@@ -179,30 +179,15 @@ __device__ __forceinline__ void release(u32 base, u32 slot, u32 parity, Feeder& 
 template <int M8, int STEPS, int COUNT, int WARPGROUPS, int STEP_K, class Address>
 __device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Address address, Ring& ring, Feeder& feeder, int warp, int lane) {
     if (warp < 4 * WARPGROUPS) {
-#ifdef ZEROED
-#pragma unroll
-        for (int j = 0; j < TILES; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) acc[j][i] = 0.f;
-#endif
         const u32 first = described(base + RING + (warp >> 2) * 1024, M8 * 128);
-#ifdef NOUNROLL
-#pragma unroll
-#else
 #pragma unroll 1
-#endif
         for (int at = 0; at < COUNT; ++at) {
             wait(base + FULL + 8 * ring.slot, ring.parity);
             const u32 weights = first + ring.slot * (STAGE / 16), activations = described(address(at), STEP_K);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (int k = 0; k < STEPS; ++k) multiply(acc, weights + k * M8 * 16, activations + k * (STEP_K / 8),
-#ifdef ZEROED
-                1
-#else
-                at + k
-#endif
-                );
+at + k);
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             if (at > 0) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -211,20 +196,14 @@ __device__ __forceinline__ void product_at(float (&acc)[TILES][4], u32 base, Add
             if (at < COUNT - 1) ring.next();
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#ifdef FENCED
 #pragma unroll
         for (int j = 0; j < TILES; ++j)
 #pragma unroll
             for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(acc[j][i])::"memory");
-#endif
         release(base, ring.slot, ring.parity, feeder, warp, lane);
         ring.next();
     } else {
-#ifdef NOUNROLL
-#pragma unroll
-#else
 #pragma unroll 1
-#endif
         for (int at = 0; at < COUNT; ++at) {
             wait(base + FULL + 8 * ring.slot, ring.parity);
             release(base, ring.slot, ring.parity, feeder, warp, lane);
@@ -487,6 +466,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
             wait_sums();
             x[0] = x[1] = 0.f;
             add_received(x, bias, base + RECEIVED, warp, lane);
+            sync();
         };
 
         for (int level = 0; level < levels; ++level) {
@@ -733,6 +713,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
             STAMP(13)
             add_received(x, narrow_bias, base + RECEIVED, warp, lane);
             if (of_level + 1 < LAYERS) normalise_and_send(x, base, turn, there, head, warp, lane);
+            else sync();
             STAMP(14)
         }
             const float2 result = make_float2(x[0], x[1]);
