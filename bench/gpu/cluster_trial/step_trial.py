@@ -114,6 +114,9 @@ def bisect():
 
 if __name__ == "__main__":
     options = [w for w in sys.argv[1:] if w.startswith("-")]
+    from bench.gpu import kernels
+
+    kernels.keep()
     with torch.inference_mode():
         if "bisect" in sys.argv:
             bisect()
