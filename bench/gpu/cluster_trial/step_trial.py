@@ -90,19 +90,26 @@ def compare(options):
         stamps(step_of)
 
 
+VARIANTS = ((), ("-DAHEAD=65536",), ("-DAHEAD=262144",), ("-DLATE",), ("-DLATE", "-DAHEAD=131072"))
+
+
 def times(options):
     weights = published().tensors()
-    paged = filled(weights, 64, (1, 2, 4), clusters=True)
+    paged = filled(weights, 64, (1, 2), clusters=True)
     est = paged._estimator
-    patched(est, options)
     from services.token2wav.gpu.paged_flow.flow import Way
-    est.clustered_units, paged._narrow[Way.APART] = 4, 4
-    paged.capture((Way.APART,))
-    for batch in (1, 2, 4):
-        for prefix in (0, 3, 7):
-            units = spread(batch, prefix)
-            paged.run(units)
-            print(f"clusters units {batch} blocks {prefix + 1}: {timed(paged._graphs[batch, Way.APART].replay, 10):.3f} ms", flush=True)
+    paged.capture((Way.SHORT,))
+    for way, variants in ((Way.SHORT, ((),)), (Way.APART, VARIANTS)):
+        for variant in variants:
+            if way is Way.APART:
+                patched(est, variant)
+                paged.capture((way,))
+            line = []
+            for batch in (1, 2):
+                for prefix in (0, 3, 7):
+                    paged.run(spread(batch, prefix))
+                    line.append(f"{timed(paged._graphs[batch, way].replay, 10):.2f}")
+            print(way.name, *variant, "1 unit, 1 4 8 blocks, 2 units:", *line, flush=True)
 
 
 def bisect():

@@ -152,6 +152,7 @@ struct Feeder {
     const char* from;
     const u32* sizes;  // of the chunks, zero behind the last
     u32 bytes;
+    const char* last;  // place of the last chunk whose weights this CTA has the second cache fetch ahead
 
     __device__ __forceinline__ void bring(u32 base, u32 slot) {
         if (bytes == 0) return;
@@ -159,6 +160,9 @@ struct Feeder {
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base + RING + slot * STAGE),
                      "l"(from), "r"(bytes), "r"(base + FULL + 8 * slot)
                      : "memory");
+#ifdef AHEAD
+        if (from + AHEAD <= last) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + AHEAD), "r"(bytes) : "memory");
+#endif
         from += bytes, bytes = *++sizes;
     }
 };
@@ -341,7 +345,9 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
     if (thread < 8) store4(base + PAGE_IDS + 4 * thread, arguments.pages[unit * arguments.table + min(thread, pages - 1)]);
     for (int at = thread; at < 16 * 32; at += CONSUMERS)
         if (past + FRAMES + (at >> 5) < MOST_PAGES * FRAMES) store4(base + VALUES + (past + FRAMES) * 128 + at * 4, 0);
+#ifndef LATE
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
     __syncthreads();
     cluster_sync();
 
@@ -384,7 +390,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
         float x[2] = {0.f, 0.f}, skip[2] = {0.f, 0.f}, acc[TILES][4];
         int conv = 0, turn = 0, layer = 0;
         Ring ring;
-        Feeder feeder{arguments.weights + head * arguments.rank_bytes, arguments.sizes, arguments.sizes[0]};
+        Feeder feeder{arguments.weights + head * arguments.rank_bytes, arguments.sizes, arguments.sizes[0],
+                      both == 0 && group == 0 ? arguments.weights + (head + 1) * arguments.rank_bytes - STAGE : (const char*)0};
         if (thread == CONSUMERS - 32)
             for (int slot = 0; slot < STAGES; ++slot) feeder.bring(base, slot);
         __syncwarp();
@@ -718,6 +725,9 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS, 1) estimator_step(const 
         }
             const float2 result = make_float2(x[0], x[1]);
             const float* ends = arguments.constants + levels * LEVEL;
+#ifdef LATE
+            if (last_level) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
             if (level == 0) {
                 keep_tail(result, SKIP_TAIL);
                 skip[0] = x[0], skip[1] = x[1];
