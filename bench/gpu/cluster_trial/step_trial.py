@@ -112,11 +112,11 @@ def times(options):
             print(way.name, *variant, "1 unit, 1 4 8 blocks, 2 units:", *line, flush=True)
 
 
-def bisect():
+def one():
     weights = published().tensors()
     someone = RandomVoice(published().readable(weights), 87, 44, 2)
     paged = published().paged_flow(weights, pages=16, dtype=torch.bfloat16, buckets=(1, 2), clusters=True)
-    detail(paged, paged._estimator, someone, [3, 5, 2, 9, 7, 1], None, ((), ("-DFENCED",), ("-DZEROED",), ("-DZEROED", "-DFENCED"), ("-DNOUNROLL",)))
+    detail(paged, paged._estimator, someone, [3, 5, 2, 9, 7, 1], None)
 
 
 if __name__ == "__main__":
@@ -125,8 +125,8 @@ if __name__ == "__main__":
 
     kernels.keep()
     with torch.inference_mode():
-        if "bisect" in sys.argv:
-            bisect()
+        if "one" in sys.argv:
+            one()
         if "compare" in sys.argv:
             compare(options)
         if "times" in sys.argv:
