@@ -12,7 +12,7 @@ def patched(estimator, options=()):
     if options:
         from services.token2wav.gpu.clusters import step as module
         estimator._clustered = module.ClusteredStep(
-            module.compile_kernels(module.SOURCE.read_text(), (9, 0), options), estimator._levels,
+            module.compile_kernels((module.SOURCE.parent / "estimator.cu").read_text() if "-DOLD" in options or "-DSTAMPS" in options else module.source(), (9, 0), options), estimator._levels,
             (estimator._down_end, estimator._up_end, estimator._final), estimator._launch.chained)
     return estimator._clustered
 
@@ -90,7 +90,7 @@ def compare(options):
         stamps(step_of)
 
 
-VARIANTS = ((), ("-DAHEAD=65536",), ("-DAHEAD=262144",), ("-DLATE",), ("-DLATE", "-DAHEAD=131072"))
+VARIANTS = ((), ("-DOLD",), ("-DAHEAD=65536",), ("-DAHEAD=262144",), ("-DLATE",), ("-DLATE", "-DAHEAD=131072"))
 
 
 def times(options):

@@ -19,7 +19,9 @@ from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Product
 
 log = logging.getLogger(__name__)
-SOURCE = Path(__file__).with_name("estimator.cu")
+SOURCE = Path(__file__).parent / "source"
+PARTS = ("layout", "instructions", "program", "products", "exchange", "convolutions", "attention", "estimator")
+"""Files of the source, in the order in which they are compiled as one."""
 CAPABILITY = (9, 0)
 """Only Hopper has the instructions of the source: its asynchronous matrix products are in no later
 architecture.
@@ -80,6 +82,11 @@ class ClusteredStep:
         self._kernel(self._shape(units), torch.cuda.current_stream().cuda_stream, arguments)
 
 
+def source() -> str:
+    """CUDA C++ of the kernel."""
+    return "\n".join((SOURCE / f"{part}.cu").read_text() for part in PARTS)
+
+
 def clustered_step(
     config: UnetConfig, levels: Sequence[Level], ends: tuple[Product, Product, Product], dtype: torch.dtype,
     chained: bool, kept: KeptNumbers = AS_OPERANDS, options: Sequence[str] = (),
@@ -98,7 +105,7 @@ def clustered_step(
         sizes = (config.channels, config.estimator_heads, config.head_width, config.transformers)
         if sizes != (256, 8, 64, 4):
             raise Unsuitable(f"it is written for 256 channels, 8 heads of 64 and 4 transformers, not {sizes}")
-        step = ClusteredStep(compile_kernels(SOURCE.read_text(), CAPABILITY, options), levels, ends, chained)
+        step = ClusteredStep(compile_kernels(source(), CAPABILITY, options), levels, ends, chained)
         if step.clusters < MOST_UNITS * ROWS:
             raise Unsuitable(f"the device runs {step.clusters} of its clusters at the same time")
     except (Unsuitable, DriverError) as error:
