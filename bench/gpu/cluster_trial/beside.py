@@ -19,6 +19,7 @@ def say(*what):
 
 
 def captured(f, stream):
+    torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         f()
     torch.cuda.synchronize()
@@ -76,11 +77,18 @@ def main():
 
     for rows, graph in steps.items():
         say(rows, "rows alone", measure(graph, None))
-    for units, prefix in ((1, 3), (1, 0), (2, 3)):
-        paged.run(spread(units, prefix))
-        for way in (Way.SHORT, Way.APART):
+    from bench.gpu.cluster_trial.step_trial import patched
+
+    for variant in (None, (), ("-DLATE",), ("-DAHEAD=131072",)):
+        way = Way.SHORT if variant is None else Way.APART
+        if variant:
+            patched(paged._estimator, variant)
+            paged.capture((way,))
+        for units, prefix in ((1, 3), (2, 3)):
+            paged.run(spread(units, prefix))
+            torch.cuda.synchronize()
             replay = paged._graphs[units, way].replay
-            say(f"{units} units, {prefix + 1} blocks, {way.name}: alone", measure(None, replay))
+            say(f"{units} units, {prefix + 1} blocks, {way.name} {variant}: alone", measure(None, replay))
             for rows, graph in steps.items():
                 say(f"   beside {rows} rows:", measure(graph, replay))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cosyserve.engines.cuda_kernels import Compiled, DriverError, LaunchShape, Module, compile_kernels
+from cosyserve.engines.cuda_kernels import Compiled, CompileError, DriverError, LaunchShape, Module, compile_kernels
 from cosyserve.engines.kernel_cache import Unsuitable
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.unet.weights import UnetConfig
@@ -27,6 +27,8 @@ CAPABILITY = (9, 0)
 architecture.
 """
 CLUSTER, THREADS, SHARED_BYTES = 16, 512, 232_448
+SIZES = (256, 8, 64, 4)
+"""Channels, heads, width of a head, transformers of a level."""
 MOST_UNITS = 2
 """Two units take four clusters. Of more, not all would be on an H100 at the same time."""
 
@@ -87,28 +89,39 @@ def source() -> str:
     return "\n".join((SOURCE / f"{part}.cu").read_text() for part in PARTS)
 
 
+def capability_of(device: torch.device) -> tuple[int, int] | None:
+    """The compute capability, None of a device that is no GPU."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
 def clustered_step(
     config: UnetConfig, levels: Sequence[Level], ends: tuple[Product, Product, Product], dtype: torch.dtype,
-    chained: bool, kept: KeptNumbers = AS_OPERANDS, options: Sequence[str] = (),
+    chained: bool, kept: KeptNumbers = AS_OPERANDS,
 ) -> ClusteredStep | None:  # fmt: skip
-    """The step for this device and network. None, and a line in the log that says why, where it
-    cannot be served.
+    """The step for this device, network, and numbers of operands and pages. None, and a line in the
+    log that says why, where it cannot be served: the estimator's other kernels compute every batch.
     """
-    device = ends[0].weight.device
     try:
-        if device.type != "cuda" or torch.cuda.get_device_capability(device) != CAPABILITY:
-            raise Unsuitable("it is written for GPUs of compute capability 9.0")
-        if dtype != torch.bfloat16:
-            raise Unsuitable("it multiplies bfloat16")
-        if kept.dtype is not None:
-            raise Unsuitable("it reads keys and values in bfloat16")
-        sizes = (config.channels, config.estimator_heads, config.head_width, config.transformers)
-        if sizes != (256, 8, 64, 4):
-            raise Unsuitable(f"it is written for 256 channels, 8 heads of 64 and 4 transformers, not {sizes}")
-        step = ClusteredStep(compile_kernels(source(), CAPABILITY, options), levels, ends, chained)
+        _check(config, capability_of(ends[0].weight.device), dtype, kept)
+        step = ClusteredStep(compile_kernels(source(), CAPABILITY), levels, ends, chained)
         if step.clusters < MOST_UNITS * ROWS:
             raise Unsuitable(f"the device runs {step.clusters} of its clusters at the same time")
     except (Unsuitable, DriverError) as error:
-        log.warning("an Euler step in one launch of clusters is not served, so small batches are slower: %s", error)
+        expected = not isinstance(error, (CompileError, DriverError))
+        log.log(
+            logging.INFO if expected else logging.WARNING,
+            "small batches are not computed in thread-block clusters, which takes longer: %s",
+            error,
+        )
         return None
     return step
+
+
+def _check(config: UnetConfig, capability: tuple[int, int] | None, dtype: torch.dtype, kept: KeptNumbers) -> None:
+    if capability != CAPABILITY:
+        raise Unsuitable("the kernel is written for compute capability 9.0")
+    if dtype != torch.bfloat16 or kept.dtype is not None:
+        raise Unsuitable("the kernel multiplies bfloat16 and reads keys and values in bfloat16")
+    sizes = (config.channels, config.estimator_heads, config.head_width, config.transformers)
+    if sizes != SIZES:
+        raise Unsuitable(f"the kernel is written for channels, heads, their width and transformers {SIZES}, not {sizes}")
