@@ -43,6 +43,7 @@ def main() -> None:
         "--kv-precision", choices=("int8", "float8", "operands"), default=RUN.kept,
         help="type of the flow's keys and values in pages (default: %(default)s; of a part in float32: operands)",
     )  # fmt: skip
+    parser.add_argument("--no-clusters", action="store_true", help="without thread-block clusters for small batches")
     parser.add_argument("--compile", action="store_true", help="fill the compiler's cache, time nothing")
     parser.add_argument(
         "--shard",
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
     RUN.generation, RUN.kept = options.generation, options.kv_precision
+    RUN.clusters = not options.no_clusters
     RUN.compile_only, RUN.shard = options.compile, tuple(options.shard)
     options.out.mkdir(parents=True, exist_ok=True)
     RUN.results = ResultsFile(None if options.compile else options.json or options.out / f"{options.part}.json")

@@ -48,12 +48,14 @@ DEVICE = torch.device("cuda")
 @dataclass
 class Run:
     """Options of this process. generation: whose model; kept: type of keys and values in pages;
-    compile_only: fill the compiler's cache, time nothing; shard: of what; results: the figures of
-    the part, in their file as soon as they are there.
+    clusters: whether thread-block clusters compute small batches where they can; compile_only: fill
+    the compiler's cache, time nothing; shard: of what; results: the figures of the part, in their
+    file as soon as they are there.
     """
 
     generation: str = COSYVOICE2.name
     kept: str = EngineSettings.gpu_kv_precision
+    clusters: bool = True
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     results: ResultsFile = field(default_factory=ResultsFile)
@@ -90,6 +92,7 @@ class PublishedFlow:
     def paged_flow(self, tensors: Mapping[str, Tensor], **options: Any) -> PagedFlow[Any]:
         """options: of `PagedFlow`."""
         kept = "operands" if options.get("dtype") == torch.float32 else RUN.kept
+        options = {"clusters": RUN.clusters} | options
         return PagedFlow(self.paged, self.config, tensors, kept=KEPT_NUMBERS[kept], **options)
 
     @property

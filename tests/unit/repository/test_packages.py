@@ -87,6 +87,7 @@ def test_the_server_brings_services_tools_and_the_plugin_of_vllm(wheels: dict[st
     assert tops(wheels["cosyserve_server"]) == {"services", "tools", "bench", "recipes"}
     page = ROOT / "services" / "gateway" / "page"
     files = {str(path.relative_to(ROOT)) for path in page.rglob("*.*") if "__pycache__" not in path.parts}
+    files |= {str(path) for path in tracked() if path.suffix == ".cu" and path.parts[0] == "services"}
     assert files <= set(zipfile.ZipFile(wheels["cosyserve_server"]).namelist())
     programs = environment(tmp_path, *wheels.values())
     script = (

@@ -124,4 +124,6 @@ def _check(config: UnetConfig, capability: tuple[int, int] | None, dtype: torch.
         raise Unsuitable("the kernel multiplies bfloat16 and reads keys and values in bfloat16")
     sizes = (config.channels, config.estimator_heads, config.head_width, config.transformers)
     if sizes != SIZES:
-        raise Unsuitable(f"the kernel is written for channels, heads, their width and transformers {SIZES}, not {sizes}")
+        raise Unsuitable(
+            f"the kernel is written for channels, heads, their width and transformers {SIZES}, not {sizes}"
+        )
