@@ -52,7 +52,7 @@ def of_convolution(weight: Tensor, head: int) -> list[Tensor]:
     """weight [256, taps, channels]: for each tap 32 input channels, or two times 32 where there are
     more than 256: of a concatenation of two inputs 32 of each, of 320 channels 40 and zeros.
     """
-    n, taps, channels = weight.shape
+    _, taps, channels = weight.shape
     if channels == 256:
         return [blocks(paired(weight[:, tap, 32 * head : 32 * head + 32])) for tap in range(taps)]
     if channels == 512:

@@ -37,8 +37,8 @@ LONG_PAGES = 8
 
 
 class Way(Enum):
-    """Graphs of the same pass: over few pages, over many, over scratch pages, and over few pages of
-    units no two of which are blocks of one stream: an Euler step of these is one launch of clusters.
+    """Graphs of the same pass: over few pages, over many, over scratch pages, and in clusters: over
+    few pages, no unit of which is a block that another reads.
     """
 
     SHORT = 0

@@ -79,10 +79,11 @@ class PagedNetwork(Generic[Config]):
     layout: (config, stored, ratio) -> layout of a page, see `page_layout.Layout`. front and
     estimator: (config, tensors of `flow.pt`, most units of a pass, type of operands, launcher) ->
     themselves, the estimator with barrier_units and by_head as in `TransformerBuffers` and `kept`,
-    the type of keys and values in pages, and clusters as in `PagedFlow`. barrier_channels: channels of a feed-forward that may use
-    a grid barrier, 0 for none. fronts: layout -> pages of the front that a page has room for; they
-    are apart from the estimator's then, a prompt is one block, and the past is bounded
-    (`stream_units`). 0: the front's state lies in the estimator's pages, all of which are kept.
+    the type of keys and values in pages, and clusters as in `PagedFlow`. barrier_channels: channels
+    of a feed-forward that may use a grid barrier, 0 for none. fronts: layout -> pages of the front
+    that a page has room for; they are apart from the estimator's then, a prompt is one block, and
+    the past is bounded (`stream_units`). 0: the front's state lies in the estimator's pages, all of
+    which are kept.
     """
 
     layout: Callable[..., PageLayout]
