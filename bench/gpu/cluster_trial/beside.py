@@ -1,13 +1,13 @@
 """A pass of the flow beside decode steps of one row, with and without clusters."""
 
 import statistics
-import sys
 import time
 
 import torch
 
 from bench.gpu import kernels
-from bench.gpu.llm.decode_steps import Column, DecodeStep, filled as llm_filled, published_model
+from bench.gpu.llm.decode_steps import Column, DecodeStep, published_model
+from bench.gpu.llm.decode_steps import filled as llm_filled
 from bench.gpu.token2wav.random_models import filled, published, spread
 from services.token2wav.gpu.paged_flow.flow import Way
 

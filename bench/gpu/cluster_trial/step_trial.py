@@ -11,25 +11,61 @@ from bench.gpu.token2wav.random_models import RandomVoice, apart, filled, publis
 def patched(estimator, options=()):
     if options:
         from services.token2wav.gpu.clusters import step as module
+
         estimator._clustered = module.ClusteredStep(
-            module.compile_kernels((module.SOURCE.parent / "estimator.cu").read_text() if "-DOLD" in options or "-DSTAMPS" in options else module.source(), (9, 0), options), estimator._levels,
-            (estimator._down_end, estimator._up_end, estimator._final), estimator._launch.chained)
+            module.compile_kernels(
+                (module.SOURCE.parent / "estimator.cu").read_text()
+                if "-DOLD" in options or "-DSTAMPS" in options
+                else module.source(),
+                (9, 0),
+                options,
+            ),
+            estimator._levels,
+            (estimator._down_end, estimator._up_end, estimator._final),
+            estimator._launch.chained,
+        )
     return estimator._clustered
 
 
-NAMES = {1: "x", 2: "qkv", 3: "kv", 4: "scores", 5: "pv", 6: "out", 7: "got1", 8: "norm", 9: "x2", 10: "widen", 11: "gelu", 12: "narrow",
-         13: "got2", 14: "norm2"}
+NAMES = {
+    1: "x",
+    2: "qkv",
+    3: "kv",
+    4: "scores",
+    5: "pv",
+    6: "out",
+    7: "got1",
+    8: "norm",
+    9: "x2",
+    10: "widen",
+    11: "gelu",
+    12: "narrow",
+    13: "got2",
+    14: "norm2",
+}
 
 
 def stamps(step_of):
     s = step_of.stamps.cpu().reshape(-1, 32)[:56].double()
     inner = [l for l in range(5, 52) if l % 4 in (1, 2)]
-    print("  layer: " + " ".join(f"{n} {int((s[inner, i] - s[inner, i - 1]).median())}" for i, n in NAMES.items()),
-          "| all", int((s[[l + 1 for l in inner], 0] - s[inner, 0]).median()))
+    print(
+        "  layer: " + " ".join(f"{n} {int((s[inner, i] - s[inner, i - 1]).median())}" for i, n in NAMES.items()),
+        "| all",
+        int((s[[l + 1 for l in inner], 0] - s[inner, 0]).median()),
+    )
     first = [l for l in range(8, 48, 4)]
-    print("  resnet: " + " ".join(f"{n} {int((s[first, i] - s[first, i - 1]).median())}" for n, i in
-                                  (("acts", 17), ("conv1", 18), ("sums", 19), ("norm", 20), ("conv2", 21), ("rest", 22))),
-          "| all", int((s[first, 0] - s[first, 16]).median()), "| step", int(s[55, 14] - s[0, 16]), flush=True)
+    print(
+        "  resnet: "
+        + " ".join(
+            f"{n} {int((s[first, i] - s[first, i - 1]).median())}"
+            for n, i in (("acts", 17), ("conv1", 18), ("sums", 19), ("norm", 20), ("conv2", 21), ("rest", 22))
+        ),
+        "| all",
+        int((s[first, 0] - s[first, 16]).median()),
+        "| step",
+        int(s[55, 14] - s[0, 16]),
+        flush=True,
+    )
 
 
 def detail(paged, est, someone, pages, mels, variants=((),)):
@@ -42,7 +78,7 @@ def detail(paged, est, someone, pages, mels, variants=((),)):
         est.prepare(paged._front.mu, paged._noise, paged._table, paged.pool, paged.layout, 1)
         est.step(0, paged._table, paged.pool, paged.layout, 1, apart=on)
         torch.cuda.synchronize()
-        return est._y[:100].clone(), paged.pool[pages[0] * paged.layout.elements:][: paged.layout.elements].float()
+        return est._y[:100].clone(), paged.pool[pages[0] * paged.layout.elements :][: paged.layout.elements].float()
 
     layout = paged.layout
     y, page = one(False)
@@ -52,15 +88,21 @@ def detail(paged, est, someone, pages, mels, variants=((),)):
         got, mine = one(True)
         print(variant, end="")
         for name, (at, size) in layout.sites.items():
-            a, b = (p[layout.tail(0, name):][:size] for p in (mine, page))
+            a, b = (p[layout.tail(0, name) :][:size] for p in (mine, page))
             if name in ("in", "h0", "skip", "x1", "h1", "x2", "x13", "h13", "end", "final"):
                 print(f" {name} {apart(a, b)[0]:.2e}", end="")
         for layer in (0, 1, 4, 55):
-            a, b = (p[layout.attention(0, layer):][: 2 * 2 * 50 * 512] for p in (mine, page))
+            a, b = (p[layout.attention(0, layer) :][: 2 * 2 * 50 * 512] for p in (mine, page))
             print(f" kv {layer} {apart(a, b)[0]:.2e}", end="")
         print(f"  y {apart(got, y)[0]:.2e}", flush=True)
-        a, b = (p[layout.tail(0, "h0"):][:1024] for p in (mine, page))
-        print("   h0", a[:8].tolist(), b[:8].tolist(), ((a - b).abs() > 0.05).float().reshape(4, 8, 32).mean(2).tolist(), flush=True)
+        a, b = (p[layout.tail(0, "h0") :][:1024] for p in (mine, page))
+        print(
+            "   h0",
+            a[:8].tolist(),
+            b[:8].tolist(),
+            ((a - b).abs() > 0.05).float().reshape(4, 8, 32).mean(2).tolist(),
+            flush=True,
+        )
 
 
 def compare(options):
@@ -98,6 +140,7 @@ def times(options):
     paged = filled(weights, 64, (1, 2), clusters=True)
     est = paged._estimator
     from services.token2wav.gpu.paged_flow.flow import Way
+
     paged.capture((Way.SHORT,))
     for way, variants in ((Way.SHORT, ((),)), (Way.APART, VARIANTS)):
         for variant in variants:

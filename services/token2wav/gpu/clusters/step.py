@@ -41,7 +41,6 @@ class _Arguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("own", "before", "pages", "counts", "valid")),
         *((name, ctypes.c_longlong) for name in ("rank_bytes", "page", "offset", "layer_stride", "tails")),
         *((name, ctypes.c_int) for name in ("levels", "table")),
-        ("stamps", ctypes.c_void_p),
     )
 
 
@@ -62,7 +61,6 @@ class ClusteredStep:
         self._weights, self._constants = packed(levels, *ends), constants(levels, *ends)
         self._times = torch.stack([level.times for level in levels], dim=1).contiguous()
         self._sizes = torch.tensor(chunk_sizes(self._levels), dtype=torch.int32, device=self._weights.device)
-        self.stamps = torch.zeros(64 * 32, dtype=torch.int64, device=self._weights.device)
 
     def _shape(self, units: int) -> LaunchShape:
         return LaunchShape((units * ROWS * CLUSTER, 1, 1), THREADS, SHARED_BYTES, CLUSTER, self._chained)
@@ -79,7 +77,7 @@ class ClusteredStep:
             table["before"].data_ptr(), table["pages"].data_ptr(), table["counts"].data_ptr(),
             table["frames"].data_ptr(), self._weights.shape[1] * self._weights.element_size(), layout.elements,
             layout.attention(step, 0), layout.attention(step, 1) - layout.attention(step, 0), layout.tail(step, "in"),
-            self._levels, TABLE, self.stamps.data_ptr(),
+            self._levels, TABLE,
         )  # fmt: skip
         self._kernel(self._shape(units), torch.cuda.current_stream().cuda_stream, arguments)
 
