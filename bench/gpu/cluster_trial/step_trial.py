@@ -9,21 +9,12 @@ from bench.gpu.token2wav.random_models import RandomVoice, apart, filled, publis
 
 
 def patched(estimator, options=()):
-    if options:
-        from services.token2wav.gpu.clusters import step as module
+    from services.token2wav.gpu.clusters import step as module
 
+    if options:
         estimator._clustered = module.ClusteredStep(
-            module.compile_kernels(
-                (module.SOURCE.parent / "estimator.cu").read_text()
-                if "-DOLD" in options or "-DSTAMPS" in options
-                else module.source(),
-                (9, 0),
-                options,
-            ),
-            estimator._levels,
-            (estimator._down_end, estimator._up_end, estimator._final),
-            estimator._launch.chained,
-        )
+            module.compile_kernels(module.source(), (9, 0), options), estimator._levels,
+            (estimator._down_end, estimator._up_end, estimator._final), estimator._launch.chained)
     return estimator._clustered
 
 
@@ -132,7 +123,7 @@ def compare(options):
         stamps(step_of)
 
 
-VARIANTS = ((), ("-DOLD",), ("-DAHEAD=65536",), ("-DAHEAD=262144",), ("-DLATE",), ("-DLATE", "-DAHEAD=131072"))
+VARIANTS = ((), ("-DAHEAD=65536",), ("-DAHEAD=262144",), ("-DLATE",), ("-DLATE", "-DAHEAD=131072"))
 
 
 def times(options):
