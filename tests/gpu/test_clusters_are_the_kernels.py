@@ -54,6 +54,7 @@ CASES = {
 }
 
 
+@torch.inference_mode()
 def passed(flow: Any, units: list[Any], clusters: bool) -> tuple[Tensor, list[Tensor]]:
     """The mel of a pass, and the pages that it wrote."""
     most = flow._estimator.clustered_units
@@ -87,6 +88,7 @@ def test_a_pass_is_that_of_the_other_kernels(flow: Any, pages: list[tuple[int, .
     assert max(mel, *kept) < BFLOAT16
 
 
+@torch.inference_mode()
 def test_what_is_not_finite_stays_in_its_stream(flow: Any) -> None:
     alone, _ = passed(flow, [unit(5, 1, 2)], True)
     generator = torch.Generator(device="cuda").manual_seed(1)

@@ -34,10 +34,11 @@ def main():
     decoding, flowing = torch.cuda.Stream(priority=-1), torch.cuda.Stream()
     model = published_model()
     memory = llm_filled(model, 300)
-    steps = {}
+    steps, kept = {}, []
     for rows in (1, 4):
         step = DecodeStep(model, memory, rows)
         step.rows.copy_(torch.arange(1, rows + 1, dtype=torch.int32))
+        kept.append(step)
         steps[rows] = captured(step.launch, decoding)
     say("decode steps")
     weights = published().tensors()

@@ -138,15 +138,16 @@ def test_the_paged_engine_names_all_that_rounds() -> None:
     texts = {
         paged_precision_text(*parts)
         for parts in product(
-            ("bfloat16", "float32"), ("readable", "windowed"), (16, 32), ("operands", "int8", "float8")
+            ("bfloat16", "float32"), ("readable", "windowed"), (16, 32), ("operands", "int8", "float8"), (0, 2)
         )
     }
-    assert len(texts) == 24
+    assert len(texts) == 48
     assert texts >= {
         "float32, paged, windowed vocoder of ieee, batches of up to 16 streams",
         "float32, paged, readable vocoder, batches of up to 16 streams",
         "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams",
         "bfloat16, paged with keys and values in int8, windowed vocoder of float16, batches of up to 32 streams",
+        "bfloat16, paged, readable vocoder, batches of up to 16 streams, up to 2 in clusters",
     }
 
 

@@ -98,7 +98,7 @@ def test_where_clusters_cannot_run_the_log_says_why_and_there_is_no_step(
         if name in replaced:
             monkeypatch.setattr(step_module, name, replaced[name])
     monkeypatch.setattr(step_module, "capability_of", lambda device: capability)
-    given = {"config": PUBLISHED_FLOW, "dtype": torch.bfloat16, "kept": AS_OPERANDS} | changed
+    given: dict[str, Any] = {"config": PUBLISHED_FLOW, "dtype": torch.bfloat16, "kept": AS_OPERANDS} | changed
     end = Product(torch.zeros(1), torch.zeros(1))
     with caplog.at_level(logging.INFO, step_module.__name__):
         step = clustered_step(given["config"], [], (end, end, end), given["dtype"], True, given["kept"])

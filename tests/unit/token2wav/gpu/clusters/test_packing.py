@@ -38,7 +38,7 @@ class Program:
 
     def convolution(self, taps: int, slices: int) -> Tensor:
         """[channels, taps, 32 * slices]."""
-        return self.product(taps * slices, 32).unflatten(1, (taps, 32 * slices))
+        return self.product(taps * slices, 32).reshape(-1, taps, 32 * slices)
 
     @property
     def left(self) -> int:
@@ -55,12 +55,12 @@ def slices(weight: Tensor, head: int) -> Tensor:
 
 
 def test_programs_take_the_estimators_weights_in_the_order_of_the_step() -> None:
-    weights = Tensors(random_tensors(SHALLOW)).within(ESTIMATOR[:-1])
+    tensors = Tensors(random_tensors(SHALLOW)).within(ESTIMATOR[:-1])
     times = torch.zeros(1, 4 * SHALLOW.channels)
     names = ("down_blocks.0", "mid_blocks.0", "up_blocks.0")
-    levels = [Level(weights.within(name), SHALLOW, times, torch.bfloat16) for name in names]
+    levels = [Level(tensors.within(name), SHALLOW, times, torch.bfloat16) for name in names]
     places = ("down_blocks.0.2", "up_blocks.0.2", "final_block.block.0")
-    ends = [convolution(weights.within(place), torch.bfloat16) for place in places]
+    ends = [convolution(tensors.within(place), torch.bfloat16) for place in places]
     weights = packed(levels, *ends)
     sizes = chunk_sizes(len(levels))
     assert weights.shape == (8, sum(sizes) // 2)
