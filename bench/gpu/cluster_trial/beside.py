@@ -80,7 +80,7 @@ def main():
         say(rows, "rows alone", measure(graph, None))
     from bench.gpu.cluster_trial.step_trial import patched
 
-    for variant in (None, (), ("-DLATE",), ("-DAHEAD=131072",)):
+    for variant in (None, (), ("-DLATE",)):
         way = Way.SHORT if variant is None else Way.APART
         if variant:
             patched(paged._estimator, variant)

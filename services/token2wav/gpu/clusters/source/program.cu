@@ -17,7 +17,6 @@ struct Feeder {
     const char* from;
     const u32* sizes;  // of the chunks, zero behind the last
     u32 bytes;
-    const char* last;
 
     INLINED void bring(u32 base, u32 slot) {
         if (bytes == 0) return;
@@ -25,9 +24,6 @@ struct Feeder {
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
                          "r"(base + RING + slot * STAGE), "l"(from), "r"(bytes), "r"(base + FULL + 8 * slot)
                      : "memory");
-#ifdef AHEAD
-        if (from + AHEAD <= last) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + AHEAD), "r"(bytes) : "memory");
-#endif
         from += bytes, bytes = *++sizes;
     }
 };
@@ -76,8 +72,7 @@ struct Program {
         past_keys = arguments.pool +
                     2 * (arguments.offset + (long long)((row * 2 + values) * FRAMES) * INNER + head * WIDTH + part * 8);
         past_to = base + (values ? VALUES : KEYS) + first * 128 + ((part ^ (first & 7)) << 4);
-        feeder = {arguments.weights + head * arguments.rank_bytes, arguments.sizes, arguments.sizes[0],
-                  both == 0 && group == 0 ? arguments.weights + (head + 1) * arguments.rank_bytes - STAGE : (const char*)0};
+        feeder = {arguments.weights + head * arguments.rank_bytes, arguments.sizes, arguments.sizes[0]};
     }
 
     INLINED float2 pair_of(const float* from) const { return *(const float2*)(from + channel); }
