@@ -73,9 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) estimator_step(const __
     extern __shared__ __align__(1024) char shared[];
     Program p(arguments, (u32)__cvta_generic_to_shared(shared));
     prepare(p);
-#ifndef LATE
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
     __syncthreads();
     cluster_sync();
     p.find_places();
@@ -94,9 +92,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) estimator_step(const __
         make_room(p);
 #pragma unroll 1
         for (int at = 0; at < LAYERS; ++at) transform(p, at, constants + RESNET + at * BIASES);
-#ifdef LATE
-        if (level == levels - 1) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
         const float2 result = make_float2(p.x[0], p.x[1]);
         if (level == 0) {
             keep_tail(p, result, SKIP_TAIL);
