@@ -52,7 +52,8 @@ INLINED float2 normalised(Program& p, float2 v) {
     if (p.lane < 4) storef2(moments + p.warp * 32 + p.lane * 8, make_float2(mean, square));
     sync();
     // 16 warps have the moments of 16 channels each; the lane takes two of its frame.
-    const float2 one = loadf2(moments + p.pair * 32 + p.quad * 8), two = loadf2(moments + (p.pair + 8) * 32 + p.quad * 8);
+    const float2 one = loadf2(moments + p.pair * 32 + p.quad * 8);
+    const float2 two = loadf2(moments + (p.pair + 8) * 32 + p.quad * 8);
     float means = one.x + two.x;
 #pragma unroll
     for (int step = 4; step < 32; step *= 2) means += __shfl_xor_sync(~0u, means, step);

@@ -37,7 +37,8 @@ struct Program {
     int rank, head, group, both, row, frame;  // both: the unit's guidance row among all; frame: of the unit
     bool real;                                // whether there is that frame
     u32 there[2], partner;  // base of programs 2 quad, + 1 of the group, and of the same head in the other
-    int past, valid, tiles, before;  // keys before the unit's own, keys that count, tiles of 8 keys, a page
+    int past, valid, tiles;  // keys before the unit's own, keys that count, tiles of 8 keys, an even number
+    int before;              // page of the block before, -1 for none
     char *own_keys, *own_tails;
     const char *past_keys, *past_tails;
     u32 past_to;
@@ -64,7 +65,8 @@ struct Program {
         there[0] = remote(base, peers), there[1] = remote(base, peers + 1), partner = remote(base, rank ^ 8);
         const long long own = (long long)arguments.own[both >> 1] * arguments.page;
         own_keys = arguments.pool + 2 * (own + arguments.offset + (long long)(row * 2 * FRAMES) * INNER + head * WIDTH);
-        own_tails = arguments.pool + 2 * (own + arguments.tails + (row * 2 + frame - (FRAMES - 2)) * CHANNELS + channel);
+        const int last = frame - (FRAMES - 2);  // which of the last two frames
+        own_tails = arguments.pool + 2 * (own + arguments.tails + (row * 2 + last) * CHANNELS + channel);
         past_tails = arguments.pool +
                      2 * ((long long)before * arguments.page + arguments.tails + row * 2 * CHANNELS + SLICE * head);
         // The thread brings 16 bytes of every 32nd key or value.

@@ -17,7 +17,7 @@ import torch
 from bench.real_size import PUBLISHED_FLOW
 from cosyserve.engines.cuda_kernels import Compiled, CompileError, DriverError
 from services.token2wav.gpu.clusters import step as step_module
-from services.token2wav.gpu.clusters.step import CAPABILITY, clustered_step
+from services.token2wav.gpu.clusters.step import CAPABILITY, clustered_step, source
 from services.token2wav.gpu.paged_flow.flow import LONG_PAGES, PagedFlow, Way
 from services.token2wav.gpu.paged_flow.kept_numbers import AS_OPERANDS, KEPT_NUMBERS
 from services.token2wav.gpu.paged_flow.networks import UNET
@@ -55,6 +55,10 @@ def test_clusters_compute_one_or_two_units_none_of_which_reads_what_another_writ
     assert launched.pop()[1] is way
     flow.recompute(units[:1])
     assert launched.pop()[1] is Way.RECOMPUTED
+
+
+def test_a_program_has_room_for_the_pages_that_a_batch_in_clusters_may_have() -> None:
+    assert f"MOST_PAGES = {LONG_PAGES}," in source()
 
 
 def no_compiler(*_: object) -> None:
