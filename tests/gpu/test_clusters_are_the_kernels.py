@@ -18,9 +18,9 @@ pytestmark = [
     ),
     pytest.mark.usefixtures("caches"),
 ]
-BFLOAT16 = 1.5e-2
-"""Relative error, root mean square, between two ways of rounding to bfloat16. Seen of the published
-sizes: 9e-3 behind all levels, against 5e-3 of either from float32.
+BFLOAT16 = 1e-2
+"""Relative error, root mean square, between two ways of rounding to bfloat16. Seen on an H100: mel
+1.7e-3 to 2.1e-3, what the page keeps 5.3e-3 to 5.9e-3.
 """
 PAGES = 12
 
