@@ -50,6 +50,8 @@ class TorchBackend:
         """Read the model directory of the settings and start the engine. Raises ModelError or
         SettingsError.
         """
+        if settings.gpu_decode == ONE_LAUNCH and not torch.cuda.is_available():
+            raise SettingsError(f"gpu_decode={ONE_LAUNCH} needs a CUDA device, torch finds none")
         device, served = choose_device(settings.device), ServedModel.read(settings.model)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
