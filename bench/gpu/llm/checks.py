@@ -10,6 +10,7 @@ import torch
 
 from bench.gpu.llm.random_sentences import Heard, capacity, ended, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
+from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
@@ -101,7 +102,11 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
     model.tables[Table.TEXT][POISONED] = float("nan")
     results: dict[str, Any] = {}
     for kind, options in KINDS.items():
-        engine = engine_of(model, 32, getattr(torch, kind.split(",")[0]), **options)
+        try:
+            engine = engine_of(model, 32, getattr(torch, kind.split(",")[0]), **options)
+        except Unsuitable as error:
+            print(f"{kind}: not on this GPU: {error}")
+            continue
         together = [one.tokens for one in speak(engine, seeds, 6)]
         alone = [speak(engine, [seed], 6)[0].tokens for seed in seeds]
         again = [one.tokens for one in speak(engine, seeds, 6)]

@@ -2,6 +2,7 @@
 logits of both are from the readable model's, whether they repeat, and how long both take.
 """
 
+import contextlib
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from bench.gpu.llm.decode_steps import (
     published_model,
 )
 from bench.gpu.llm.random_sentences import engine_of, random_model, speak
+from cosyserve.engines.kernel_cache import Unsuitable
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.script import Table, speech_inputs
@@ -150,10 +152,26 @@ def repeated() -> dict[str, int]:
     }  # fmt: skip
 
 
+@contextlib.contextmanager
+def reason_instead() -> Iterator[None]:
+    """Context in which a step of one launch is made; where it cannot run, the reason is printed."""
+    try:
+        yield
+    except Unsuitable as error:
+        print(f"not on this GPU: {error}", flush=True)
+
+
 def one_launch(_: float, keep: Callable[[Any], None]) -> dict[str, Any]:
     """All of it. keep: is called with what is known after each part."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    results: dict[str, Any] = {"steps": step_times()}
+    results: dict[str, Any] = {}
+    with reason_instead():
+        _measure(results, keep)
+    return results
+
+
+def _measure(results: dict[str, Any], keep: Callable[[Any], None]) -> None:
+    results["steps"] = step_times()
     for row in results["steps"]:
         print(
             "behind {length} positions: one launch {one_launch_us:.1f} us, launches {launches_us:.1f} us".format(**row)
@@ -171,4 +189,3 @@ def one_launch(_: float, keep: Callable[[Any], None]) -> dict[str, Any]:
         keep(results)
     results["repeated"] = repeated()
     print("sentences alone, twice: {equal} of {of} equal, {ids} ids".format(**results["repeated"]), flush=True)
-    return results

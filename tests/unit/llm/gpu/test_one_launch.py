@@ -20,6 +20,7 @@ from cosyserve.errors import SettingsError
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.gpu import one_launch, weight_order
 from services.llm.gpu.layout import PAGE
+from services.llm.gpu.own_gpu import require_own_gpu
 from services.llm.gpu.slots import COLUMNS
 from services.llm.gpu.weight_order import WARPS, deep_rows, described, divide, eight_rows, gate_and_up
 from tests.unit.llm.tiny_llm import settings
@@ -135,12 +136,12 @@ class Attributes(Driver):
 def test_a_gpu_that_is_shared_by_mps_is_refused(tmp_path: Path) -> None:
     pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
     for enabled in (0, None):
-        one_launch.require_own_gpu(Attributes(enabled), 0, pipes)
+        require_own_gpu(Attributes(enabled), 0, pipes)
     with pytest.raises(Unsuitable, match="shares it by MPS"):
-        one_launch.require_own_gpu(Attributes(1), 0, pipes)
+        require_own_gpu(Attributes(1), 0, pipes)
     (tmp_path / "control").touch()
     with pytest.raises(Unsuitable, match=f"listens in {tmp_path}"):
-        one_launch.require_own_gpu(Attributes(None), 0, pipes)
+        require_own_gpu(Attributes(None), 0, pipes)
 
 
 def test_the_source_compiles_and_spills_nothing() -> None:
