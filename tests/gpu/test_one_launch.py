@@ -3,6 +3,8 @@ near to the readable model's as those of the launches, and every time the same; 
 the engine is the same again, in two halves, and behind one that fails or is cancelled.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -23,6 +25,8 @@ from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Grouping
 from services.llm.generation.script import Table
+from tests.gpu.compiling import environment
+from tests.stacks.up_process import ROOT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("caches")]
 LAYERS = 2
@@ -72,3 +76,12 @@ def test_a_sentence_that_is_no_number_fails_alone(engine: Engine) -> None:
     assert heard.over.wait(60)
     assert isinstance(heard.error, NonFinite)
     assert speak(engine, [4], 6)[0].tokens == expected
+
+
+def test_a_step_that_waits_for_a_program_without_a_place_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.missing_program"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "whole step: done"), done.stderr
+    assert done.stdout.rstrip().endswith("lost: True")
