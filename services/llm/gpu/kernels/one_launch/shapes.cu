@@ -106,8 +106,8 @@ struct Task {
 struct Shared {
     u64 full[STAGES];
     u64 empty[STAGES];
-    u64 began;
-    float sums[2][MOST_TILES * 16 * WARPS];
+    // Sums of eight warps are read 16 bytes at a time.
+    alignas(16) float sums[2][MOST_TILES * 16 * WARPS];
     float squares[2][WARPS];
     float fades[WARPS][8];
     float peaks[WARPS][8];
@@ -116,8 +116,10 @@ struct Shared {
     int gated[MOST_TILES * 16];
     float residual[8];
     Task task;
+    u64 began;
 };
 static_assert(sizeof(Shared) <= SHARED, "shared memory");
+static_assert((sizeof(float) * WARPS) % 16 == 0 && STAGE % 16 == 0, "alignment");
 
 extern __shared__ __align__(1024) unsigned char memory[];
 
