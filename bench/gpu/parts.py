@@ -61,7 +61,7 @@ def parts(plan: Plan) -> list[Part]:
 
 
 def _prepare(plan: Plan) -> Part:
-    compiled = [("-m", "bench.gpu.prepare", "llm", *rows.split()) for rows in ("0 1 2", "4 8 16", "32 64 128")]
+    compiled = [("-m", "bench.gpu.prepare", "llm", *rows.split()) for rows in ("0 1 2 one", "4 8 16", "32 64 128")]
     token2wav = ("-m", "bench.gpu.token2wav", "--out", str(plan.out), "--compile", "--part")
     compiled += [(*token2wav, "passes", "--shard", *units.split()) for units in ("1 2", "4", "8", "16 32")]
     compiled += [(*token2wav, VOCODER, "--shard", *shard.split()) for shard in VOCODER_SHARDS]

@@ -2,7 +2,7 @@
 [llm ROWS ...]`.
 
 The model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`: the kernels of
-decode steps of so many rows (0: of a chunk of prompts).
+decode steps of so many rows (0: of a chunk of prompts; one: of a step of one launch).
 """
 
 import hashlib
@@ -33,18 +33,23 @@ def model(target: Path) -> None:
     print(f"{target} written")
 
 
-def llm(rows: list[int]) -> None:
+def llm(rows: list[str]) -> None:
     import torch
 
     from bench.gpu import kernels
     from bench.gpu.llm.decode_steps import captured, filled, published_model
+    from bench.gpu.llm.one_launch import reason_instead
+    from services.llm.gpu.one_launch import OneLaunchStep
     from services.llm.gpu.prefill import PrefillStep
 
     kernels.keep()
     packed = published_model()
     for count in rows:
-        if count:
-            captured(packed, count, 300)
+        if count == "one":
+            with reason_instead():
+                OneLaunchStep(packed, filled(packed, 300)).launch()
+        elif int(count):
+            captured(packed, int(count), 300)
         else:
             PrefillStep(packed, filled(packed, 300)).launch()
     torch.cuda.synchronize()
@@ -53,7 +58,7 @@ def llm(rows: list[int]) -> None:
 def main() -> None:
     match sys.argv[1:]:
         case ["llm", *rows] if rows:
-            llm([int(count) for count in rows])
+            llm(rows)
         case [target]:
             model(Path(target))
         case _:

@@ -32,6 +32,8 @@ _MAXIMUM_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 _WIDE_CLUSTERS = 14
 """CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED."""
+_MULTIPROCESSORS = 16
+"""CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT."""
 _CLUSTER, _DEPENDENT, _COOPERATIVE = 4, 6, 2
 """CUlaunchAttributeID: cluster dimension, programmatic stream serialization, cooperative."""
 Argument = ctypes.c_void_p | ctypes.c_int | ctypes.c_float | ctypes.c_longlong | ctypes.Structure
@@ -212,6 +214,13 @@ class Kernel:
         """
         self._allow(shape.shared)
         count = ctypes.c_int()
+        if shape.cluster == 1:  # the question about clusters is answered with 0 where there are none
+            device, multiprocessors = ctypes.c_int(), ctypes.c_int()
+            self._driver("cuCtxGetDevice", ctypes.byref(device))
+            self._driver("cuDeviceGetAttribute", ctypes.byref(multiprocessors), _MULTIPROCESSORS, device)
+            each = (shape.block, ctypes.c_size_t(shape.shared))
+            self._driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), self._function, *each)
+            return count.value * multiprocessors.value
         configuration, _ = self._configuration(shape, 0)
         self._driver("cuOccupancyMaxActiveClusters", ctypes.byref(count), self._function, ctypes.byref(configuration))
         return count.value

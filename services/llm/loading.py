@@ -12,7 +12,7 @@ from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Candidate, LoadedEngine, ResumeFrom, first_working
 from services.llm.backends.backend import Backend
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
-from services.llm.settings import LlmSettings
+from services.llm.settings import ONE_LAUNCH, LlmSettings
 
 
 def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -90,8 +90,10 @@ def candidates(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSet
         return [("fake", settings)]
     if settings.backend in HOSTED:
         return [(settings.backend, settings)]
-    hosted = [(first, replace(settings, backend=first))] if first else []
     torch = replace(settings, backend="torch")
+    if settings.gpu_decode == ONE_LAUNCH:  # nothing else has it, and an operator who sets it means it
+        return [(FUSED, replace(torch, device="cuda", gpu_engine=FUSED))]
+    hosted = [(first, replace(settings, backend=first))] if first else []
     on_gpu = [
         (engine, replace(torch, device="cuda", gpu_engine=engine))
         for engine in (FUSED, READABLE)

@@ -15,11 +15,13 @@ FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out
 non-finite numbers, always the same token, only three quarters of the tokens that the alignment
 expects.
 """
+ONE_LAUNCH = "one_launch"
 CHOICES = {
     "backend": ("auto", "tensorrt_llm", "vllm", "torch", "fake"),
     "device": ("auto", "cpu", "cuda"),
     "gpu_engine": ("auto", "fused", "readable"),
     "gpu_precision": ("bfloat16", "float32"),
+    "gpu_decode": ("launches", ONE_LAUNCH),
 }
 
 
@@ -68,6 +70,11 @@ class LlmSettings(ServerSettings):
     """Number type of the matrices, embeddings, keys and values of the fused engine; its head and
     all sums are float32. float32 is exact within rounding, and slower. The readable engine is
     always float32.
+    """
+    gpu_decode: str = "launches"
+    """How the fused engine runs a decode step of a single sentence. launches: as steps of several.
+    one_launch: as one launch that fills the GPU, which no other process may then use; in bfloat16
+    only, and an error at the start where it cannot run.
     """
     threads: int = 1
     """Threads of one operation on the CPU, at least 1. One suits the bundled model; for a model of
@@ -131,6 +138,18 @@ class LlmSettings(ServerSettings):
         counts = ("threads", "max_sequences", "max_positions")
         require_range(self, counts, "{name} is {value}, must be at least 1", least=1)
         require_range(self, ["idle_seconds"], "{name} is {value}, must be greater than 0", above=0)
+        for reason, present in self._against_one_launch().items():
+            if self.gpu_decode == ONE_LAUNCH and present:
+                raise ValueError(f"gpu_decode={ONE_LAUNCH} {reason}")
         from_zero = ("max_waiting", "retry_after_seconds", "fake_token_milliseconds", "prompt_states_mib")
         require_range(self, from_zero, "{name} is {value}, must not be negative", least=0)
         require_range(self, ["kv_budget_mib"], "{name} is {value}, must be at least 1 or unset", least=1)
+
+    def _against_one_launch(self) -> dict[str, bool]:
+        return {
+            f"is of our own engine, backend is {self.backend}": self.backend not in ("auto", "torch"),
+            "needs a GPU, device is cpu": self.device == "cpu",
+            "is of fused steps, gpu_engine is readable": self.gpu_engine == "readable",
+            "computes in bfloat16, gpu_precision is float32": self.gpu_precision == "float32",
+            "rounds otherwise than steps of several sentences, batch_invariant is true": bool(self.batch_invariant),
+        }

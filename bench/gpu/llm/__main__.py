@@ -2,7 +2,8 @@
 bench.gpu.llm [--part PART] [--json FILE]`.
 
 Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps
-(the graphs of a decode step and of a chunk of prompts, alone), engine (milliseconds a step at 1 to
+(the graphs of a decode step and of a chunk of prompts, alone), one-launch (a step of one row as one
+launch against that of many: time, logits, repetition), engine (milliseconds a step at 1 to
 128 sentences, time to the first token), same (fused steps against the readable path, many sentences
 against each alone, text that arrives, a poisoned sentence). Every part takes less than a minute
 once its kernels are compiled, which is kept on disk.
@@ -22,6 +23,7 @@ import torch
 from bench.gpu import kernels
 from bench.gpu.llm.checks import same
 from bench.gpu.llm.decode_steps import cache_bytes, steps
+from bench.gpu.llm.one_launch import one_launch
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
 from bench.gpu.timing import ceilings
 from bench.parts.part import ResultsFile
@@ -29,7 +31,7 @@ from services.llm.gpu.packing import pack
 
 FIRST_SOUND_TOKENS = 16
 """For its first 120 ms a voice of 87 prompt tokens needs 13 tokens and 3 to look ahead."""
-PARTS = ("ceilings", "steps", "engine", "same")
+PARTS = ("ceilings", "steps", "one-launch", "engine", "same")
 
 
 def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[str, float]]]:
@@ -97,6 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     work: dict[str, Callable[[float, Callable[[Any], None]], object]] = {
         "steps": steps,
+        "one-launch": one_launch,
         "engine": speed,
         "same": lambda _, keep: same(keep),
     }

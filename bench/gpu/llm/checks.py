@@ -10,6 +10,7 @@ import torch
 
 from bench.gpu.llm.random_sentences import Heard, capacity, ended, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
+from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
@@ -22,6 +23,13 @@ from services.llm.generation.script import Table, WholeText
 
 POISONED = 950
 """A text id whose embedding is set to NaN."""
+KINDS = {
+    "float32": {},
+    "bfloat16": {},
+    "bfloat16, invariant": {"invariant": True},
+    "bfloat16, one launch": {"one_launch": True},
+}
+"""Number type, and options of `engine_of`."""
 
 
 def arriving(seed: int, replay: tuple[int, ...] = ()) -> ContinuousText:
@@ -64,18 +72,17 @@ def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
     return Alone(model, prompt, 1024).run()
 
 
+def poisoned() -> WholeText:
+    """A sentence whose embedding is NaN."""
+    chooser = RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0))
+    return WholeText(PUBLISHED_LLM, Prompt((), ()), (POISONED,) * 3, Profile.CONTINUOUS, chooser)
+
+
 def guards(engine: Engine, name: str) -> dict[str, int]:
     """A sentence whose embedding is NaN fails, with its reason; the others are unaffected."""
     good = [one.tokens for one in speak(engine, [3, 4], 6)]
     heard = first, failed, last = Heard(), Heard(), Heard()
-    bad = WholeText(
-        PUBLISHED_LLM,
-        Prompt((), ()),
-        (POISONED,) * 3,
-        Profile.CONTINUOUS,
-        RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0)),
-    )
-    for program, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
+    for program, one in zip((script(3, 6), poisoned(), script(4, 6)), heard, strict=True):
         engine.submit(program, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
     others = [one.tokens for one in ended([first, last])]
     if not failed.over.wait(60) or not isinstance(failed.error, NonFinite):
@@ -94,9 +101,12 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         slow_arriving = [alone_arriving(model, seed) for seed in seeds[:8]]
     model.tables[Table.TEXT][POISONED] = float("nan")
     results: dict[str, Any] = {}
-    for name, invariant in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
-        kind = f"{name}, invariant" if invariant else name
-        engine = engine_of(model, 32, getattr(torch, name), invariant=invariant)
+    for kind, options in KINDS.items():
+        try:
+            engine = engine_of(model, 32, getattr(torch, kind.split(",")[0]), **options)
+        except Unsuitable as error:
+            print(f"{kind}: not on this GPU: {error}")
+            continue
         together = [one.tokens for one in speak(engine, seeds, 6)]
         alone = [speak(engine, [seed], 6)[0].tokens for seed in seeds]
         again = [one.tokens for one in speak(engine, seeds, 6)]

@@ -79,10 +79,19 @@ def ended(heard: list[Heard]) -> list[Heard]:
     return heard
 
 
-def engine_of(model: SpeechTokenModel, most: int, dtype: torch.dtype, *, invariant: bool = False) -> Engine:
+def engine_of(
+    model: SpeechTokenModel, most: int, dtype: torch.dtype, *, invariant: bool = False, one_launch: bool = False
+) -> Engine:
     limits = Limits(running=most, waiting=most)
     return start_engine(
-        model, limits, device=model.device, dtype=dtype, positions=2048, invariant=invariant, on_fault=print
+        model,
+        limits,
+        device=model.device,
+        dtype=dtype,
+        positions=2048,
+        invariant=invariant,
+        one_launch=one_launch,
+        on_fault=print,
     )
 
 

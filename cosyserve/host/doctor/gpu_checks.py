@@ -9,8 +9,11 @@ from pathlib import Path
 from cosyserve.engines.gpu_facts import AMPERE, VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.host.hardware import LEAST_GPU_MIB, Machine, format_version, parse_version
+from cosyserve.host.supervision.gpu_sharing import GPU_DECODE, ONE_LAUNCH
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS
 
+HOPPER = (9, 0)
+"""Least compute capability of a decode step of one launch."""
 _CPU_ONLY = "the engines run on the CPU; the published sizes are slower there than speech"
 _BUSY_SHARE = 0.2
 
@@ -62,6 +65,7 @@ def check_gpus(machine: Machine, torch: Path | None, environ: Mapping[str, str] 
         *([] if torch is None else [check_torch_build(torch)]),
         check_compiler(machine),
         check_sharing(machine, environ),
+        *check_decode(machine, environ),
     ]
 
 
@@ -157,3 +161,19 @@ def check_sharing(machine: Machine, environ: Mapping[str, str] = os.environ) -> 
         fix="it comes with the driver's tools (Debian: apt-get install nvidia-cuda-mps; "
         "Ubuntu: nvidia-compute-utils and the driver's first number), or mount it into the container",
     )
+
+
+def check_decode(machine: Machine, environ: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Whether a decode step of one launch can run, where the settings ask for it."""
+    if environ.get(GPU_DECODE) != ONE_LAUNCH:
+        return []
+    setting, instead = f"{GPU_DECODE}={ONE_LAUNCH}", f"{GPU_DECODE}=launches"
+    oldest = min((gpu.capability for gpu in machine.gpus), default=HOPPER)
+    if oldest < HOPPER:
+        observed = f"{setting}, a GPU of compute capability {format_version(oldest)}"
+        return [problem("decode", observed, "it needs 9.0 (Hopper) or later: on this GPU llm does not start", instead)]
+    if len(machine.gpus) > 1:
+        fix = "cosyserve up --devices llm=cuda:0,token2wav=cuda:1"
+        return [note("decode", setting, "llm needs a GPU that no other process uses", fix)]
+    means = "it needs a GPU of its own: with token2wav on this one, llm does not start"
+    return [note("decode", f"{setting}, one GPU", means, f"{instead}, or token2wav on another machine")]

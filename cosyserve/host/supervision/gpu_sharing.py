@@ -32,6 +32,10 @@ another, and token2wav waits for its tokens: it must not queue after a pass of t
 priority is a hint to the driver; levels as in the MPS manual of NVIDIA.
 """
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - where a daemon of the machine listens; nothing is written there
+GPU_DECODE, ONE_LAUNCH = "COSYSERVE_LLM_GPU_DECODE", "one_launch"
+"""With this value a decode step of llm occupies all of a GPU, and its programs wait for each
+other: beside kernels of another process that wait too, neither may end.
+"""
 _ANSWER_SECONDS = 20.0
 _STOP_SECONDS = 15.0
 _ASK_SECONDS = 5.0
@@ -60,7 +64,8 @@ async def shared_gpu(places: list[ProcessSpec], way: str, report: Report) -> Asy
 
     An existing daemon, at CUDA_MPS_PIPE_DIRECTORY or the default path of NVIDIA, is used as it is.
     A daemon of our own serves all GPUs that several engines share. `report` gets one line for each
-    shared GPU; if none is shared, nothing is reported or done. Device settings never change.
+    shared GPU; if none is shared, nothing is reported or done. Device settings never change. Raises
+    SettingsError where an llm that needs a GPU of its own shares one, in whatever way.
     """
     async with contextlib.AsyncExitStack() as daemon:
         yield await _shared(places, way, report, daemon)
@@ -88,6 +93,7 @@ async def _shared(
         ]
 
     groups = _groups(places)
+    _require_own_gpu(groups)
     if not groups or way == "off":
         return in_turns(groups, f"{GPU_SHARING}=off", mark="")
     environ = groups[0][0].environ
@@ -108,6 +114,15 @@ async def _shared(
     if pipes is None:
         return in_turns(groups, reason)
     return together(groups, "an MPS daemon of their own", {_PIPES: pipes})
+
+
+def _require_own_gpu(groups: Sequence[Sequence[ProcessSpec]]) -> None:
+    for group in groups:
+        if any(place.service == "llm" and place.environ.get(GPU_DECODE) == ONE_LAUNCH for place in group):
+            raise SettingsError(
+                f"{GPU_DECODE}={ONE_LAUNCH} needs a GPU of its own, and {_names(group)} share one: give each its own "
+                f"(--devices llm=cuda:0,token2wav=cuda:1), or set {GPU_DECODE}=launches"
+            )
 
 
 def _names(group: Sequence[ProcessSpec]) -> str:

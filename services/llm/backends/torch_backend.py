@@ -26,7 +26,7 @@ from services.llm.generation.request import Generation, Hop, TextStream
 from services.llm.generation.requested_script import requested_script
 from services.llm.gpu.tuning import INSTEAD, check
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.settings import LlmSettings
+from services.llm.settings import ONE_LAUNCH, LlmSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ class TorchBackend:
         """Read the model directory of the settings and start the engine. Raises ModelError or
         SettingsError.
         """
+        if settings.gpu_decode == ONE_LAUNCH and not torch.cuda.is_available():
+            raise SettingsError(f"gpu_decode={ONE_LAUNCH} needs a CUDA device, torch finds none")
         device, served = choose_device(settings.device), ServedModel.read(settings.model)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
@@ -165,10 +167,11 @@ def _fused_engine(
                     dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,
                     positions=settings.max_positions,
                     invariant=invariant,
+                    one_launch=settings.gpu_decode == ONE_LAUNCH,
                     on_fault=on_fault,
                 )
     except Unsuitable as error:
-        if settings.gpu_engine == "fused":
+        if settings.gpu_engine == "fused" or settings.gpu_decode == ONE_LAUNCH:
             raise
         log.warning("the readable engine is used, which is much slower: %s", error)
     torch.cuda.empty_cache()
@@ -190,7 +193,10 @@ def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
     """
     if settings.gpu_precision == "float32":
         return "float32, fused"
-    return "bfloat16, fused" if batch_invariant else f"bfloat16, fused, batches of up to {settings.max_sequences} rows"
+    if batch_invariant:
+        return "bfloat16, fused"
+    alone = ", one row in one launch" if settings.gpu_decode == ONE_LAUNCH else ""
+    return f"bfloat16, fused, batches of up to {settings.max_sequences} rows{alone}"
 
 
 def device_text(device: torch.device, threads: int) -> str:

@@ -23,6 +23,7 @@ from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.gpu.decode import DecodeStep, Memory, page_bytes
 from services.llm.gpu.layout import PAGE, ReadDecisions, Runner, Stretch
+from services.llm.gpu.one_launch import OneLaunchStep
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.slots import COLUMNS, Column, pages_for
@@ -44,11 +45,20 @@ SWITCH_SECONDS = 0.0005
 
 class CudaRunner(Runner):
     """Captures a graph for each bucket of rows up to `most_rows`, and one for
-    a chunk. invariant: see `tuning`.
+    a chunk. invariant: see `tuning`. one_launch: a step of one row is an `OneLaunchStep`, which
+    raises Unsuitable where it cannot run.
     """
 
     def __init__(
-        self, model: PackedModel, *, pages: int, slots: int, positions: int, most_rows: int, invariant: bool = False
+        self,
+        model: PackedModel,
+        *,
+        pages: int,
+        slots: int,
+        positions: int,
+        most_rows: int,
+        invariant: bool = False,
+        one_launch: bool = False,
     ) -> None:
         self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
         self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
@@ -56,7 +66,10 @@ class CudaRunner(Runner):
         self._stream = torch.cuda.Stream(model.device, priority=PRIORITY)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
         self._steps = {
-            bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets
+            bucket: OneLaunchStep(model, self._memory)
+            if one_launch and bucket == 1
+            else fitting_step(model, self._memory, bucket, invariant=invariant)
+            for bucket in self._buckets
         }
         self._prefill_graph = capture(self._prefill, self._stream)
         self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
@@ -140,7 +153,7 @@ def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: 
     return step
 
 
-def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+def capture(step: DecodeStep | OneLaunchStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
     """Capture the kernels of a step as one graph; runs them once before, on the dummy slot, to
     compile them.
     """
@@ -161,6 +174,7 @@ def start_engine(
     dtype: torch.dtype,
     positions: int,
     invariant: bool = False,
+    one_launch: bool = False,
     on_fault: Callable[[str], None] | None = None,
 ) -> Engine:
     """The engine on a CUDA device, with a graph for every bucket of rows; the model may be on
@@ -168,8 +182,10 @@ def start_engine(
 
     limits.kv_bytes: allocated at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings,
     keys and values, bfloat16 or float32. positions: of the longest sequence. invariant: a row's
-    numbers do not depend on the number of other rows, at some cost. The caller has checked model
-    and device. Raises SettingsError for a budget that is too small or too large.
+    numbers do not depend on the number of other rows, at some cost. one_launch: a step of one row
+    is one launch that fills the device. The caller has checked model and device. Raises
+    SettingsError for a budget that is too small or too large, Unsuitable where one launch cannot
+    run.
     """
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 products must not be rounded to TF32
     packed = pack(model, dtype, positions, device)
@@ -186,7 +202,13 @@ def start_engine(
     pages = min(pages, slots * pages_for(positions))
     try:
         runner = CudaRunner(
-            packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant
+            packed,
+            pages=pages,
+            slots=slots,
+            positions=positions,
+            most_rows=limits.running,
+            invariant=invariant,
+            one_launch=one_launch,
         )
     except torch.OutOfMemoryError as error:
         problem = (

@@ -124,6 +124,23 @@ class Library:
         ]
         return self.status
 
+    def cuDeviceGetAttribute(self, value: "ctypes._CArgObject", attribute: int, device: object) -> int:
+        value._obj.value = {16: 132}[attribute]  # type: ignore[attr-defined]
+        return self.status
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, count: "ctypes._CArgObject", function: object, threads: int, shared: ctypes.c_size_t
+    ) -> int:
+        count._obj.value = 2 if threads <= 256 and shared.value <= 100_000 else 0  # type: ignore[attr-defined]
+        return self.status
+
+    def cuOccupancyMaxActiveClusters(
+        self, count: "ctypes._CArgObject", function: object, configuration: "ctypes._CArgObject"
+    ) -> int:
+        attribute = configuration._obj.attributes[0]  # type: ignore[attr-defined]
+        count._obj.value = 132 // attribute.value[0]  # type: ignore[attr-defined]
+        return self.status
+
 
 def kernel() -> tuple[Kernel, Library]:
     """A kernel of the driver above."""
@@ -152,3 +169,10 @@ def test_what_the_driver_refuses_is_an_error() -> None:
     library.status = 719
     with pytest.raises(DriverError, match="cuLaunchKernelEx: 719"):
         step(LaunchShape((1, 1, 1), 32), 0)
+
+
+def test_how_many_run_at_once_is_asked_for_programs_and_for_clusters() -> None:
+    step, _ = kernel()
+    assert step.at_once(LaunchShape((132, 1, 1), 256, shared=100_000)) == 264
+    assert step.at_once(LaunchShape((132, 1, 1), 512, shared=100_000)) == 0
+    assert step.at_once(LaunchShape((16, 1, 1), 256, shared=100_000, cluster=16)) == 8

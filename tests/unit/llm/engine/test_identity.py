@@ -46,3 +46,10 @@ def test_what_rounds_alike_is_equal() -> None:
 )
 def test_fused_steps_say_what_they_round_by(precision: str, batch_invariant: bool, text: str) -> None:
     assert fused_precision_text(settings(max_sequences=16, gpu_precision=precision), batch_invariant) == text
+
+
+def test_one_launch_is_another_identity() -> None:
+    wanted = settings(device="cuda", gpu_decode="one_launch")
+    assert fused_precision_text(wanted, batch_invariant=False) == (
+        "bfloat16, fused, batches of up to 16 rows, one row in one launch"
+    )

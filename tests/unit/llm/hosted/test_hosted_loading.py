@@ -50,6 +50,7 @@ OURS = ["fused", "readable", "cpu"]
         ({"backend": "torch"}, OURS),
         ({"backend": "torch", "device": "cuda", "gpu_engine": "fused"}, ["fused"]),
         ({"backend": "torch", "gpu_engine": "readable"}, ["readable", "cpu"]),
+        ({"gpu_decode": "one_launch", "auto_first": "vllm"}, ["fused"]),
         ({"backend": "tensorrt_llm"}, ["tensorrt_llm"]),
         ({"backend": "vllm"}, ["vllm"]),
         ({"backend": "fake"}, ["fake"]),

@@ -10,6 +10,7 @@ from cosyserve.host.doctor.finding import State, ok
 from cosyserve.host.doctor.gpu_checks import (
     check_compiler,
     check_cuda,
+    check_decode,
     check_driver,
     check_gpu,
     check_gpus,
@@ -148,3 +149,14 @@ def test_compiler_and_mps(tmp_path: Path) -> None:
     assert str(c_compiler({**nothing, "CC": "special"})).endswith("/special")
     assert c_compiler({**nothing, "CC": "nowhere"}) is None
     assert check_sharing(machine(gpu()), nothing).state is State.OK
+
+
+def test_a_decode_step_of_one_launch_needs_a_gpu_of_its_own() -> None:
+    asked = {"COSYSERVE_LLM_GPU_DECODE": "one_launch"}
+    assert check_decode(machine(gpu(capability=(9, 0))), {}) == []
+    (alone,) = check_decode(machine(gpu(capability=(9, 0))), asked)
+    assert (alone.state, "token2wav on this one" in alone.means) == (State.NOTE, True)
+    (two,) = check_decode(machine(gpu(capability=(9, 0)), gpu(capability=(9, 0))), asked)
+    assert (two.state, "--devices llm=cuda:0" in two.fix) == (State.NOTE, True)
+    (old,) = check_decode(machine(gpu(capability=(8, 9))), asked)
+    assert (old.state, "8.9" in old.observed) == (State.PROBLEM, True)

@@ -110,6 +110,17 @@ async def test_priorities_of_the_environment_stay(make_places: MakePlaces) -> No
         assert {place.environ["CUDA_MPS_CLIENT_PRIORITY"] for place in places} == {"0"}
 
 
+@pytest.mark.parametrize("way", ["auto", "off"])
+async def test_a_decode_step_of_one_launch_shares_no_gpu(make_places: MakePlaces, lines: list[str], way: str) -> None:
+    asked = {"COSYSERVE_LLM_GPU_DECODE": "one_launch", "CUDA_VISIBLE_DEVICES": "0,1"}
+    with pytest.raises(SettingsError, match=r"one_launch needs a GPU of its own, and llm\.0, token2wav\.0 share one"):
+        async with shared_gpu(make_places(**asked), way, lines.append):
+            pass
+    apart = make_places(devices=("cuda:0", "cuda:1"), **asked)
+    async with shared_gpu(apart, way, lines.append) as places:
+        assert places is apart
+
+
 @pytest.mark.parametrize(
     ("devices", "more"),
     [
