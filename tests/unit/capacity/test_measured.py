@@ -8,7 +8,8 @@ callers, 80 -> 181 at 128 (docs/measurements.md).
 import pytest
 
 from cosyserve.capacity.report_file import default_profile
-from tools.capacity.measured import audio_a_second, gap_free, loads, most, search
+from tools.capacity.command_line import loads
+from tools.capacity.measured import audio_a_second, gap_free, most, search
 
 MEASURED_LISTENERS = 304
 PROFILE = default_profile()
