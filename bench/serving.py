@@ -27,6 +27,7 @@ from bench.parts.provenance import machine
 from bench.reports.plots import plot
 from bench.reports.serving_report import HEAD, Level, level, read_json, row, write_json
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.arguments import numbers
 from cosyserve.load.measurement import Outcome, back_off, closed_loop, poisson
 from cosyserve.load.player import listen
 
@@ -117,13 +118,6 @@ async def run(options: argparse.Namespace) -> list[Level]:
     return levels
 
 
-def _numbers(text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers from 1 such as 1,2,4")
-    return numbers
-
-
 def _ways(text: str) -> list[str]:
     ways = text.split(",")
     if not set(ways) <= set(ARRIVALS):
@@ -143,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="each sentence is made as long as its text times what gives so many seconds on average, whatever the "
         "model would say (default: as the model ends them)",
     )
-    parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
+    parser.add_argument("--streams", type=numbers(1, 65_536), default=(1, 2, 4), help="loads (default: 1,2,4)")
     parser.add_argument(
         "--arrivals",
         type=_ways,

@@ -22,9 +22,8 @@ from tools.capacity.command_line import command, refusing
 from tools.capacity.fleet.arrivals import Curve, by_chance
 from tools.capacity.fleet.fleet import Fleet
 from tools.capacity.fleet.layout import STAGES
-from tools.capacity.fleet.outcome import Outcome
+from tools.capacity.fleet.outcome import Outcome, svg
 from tools.capacity.planned_fleet import Sample, layout, sample, speech
-from tools.capacity.plots import svg
 
 GAP_FREE = 0.99
 _MINUTES = number("number of minutes from 0.1 to 1440", lambda value: 0.1 <= value <= 1440)

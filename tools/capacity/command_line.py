@@ -29,17 +29,6 @@ def profile_of(options: argparse.Namespace) -> EngineProfile:
     return read_profile(options.report) if options.report else default_profile()
 
 
-def loads(text: str) -> list[int]:
-    """argparse type of a list of numbers."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(1 <= number <= 4096 for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 4096 such as 64,128")
-    return sorted(numbers)
-
-
 def refusing(main: Callable[[Sequence[str] | None], int]) -> Callable[..., int]:
     """`main`, which returns status 2 for options and files that cannot be used, with a line on
     standard error.

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from cosyserve.capacity.profile import EngineProfile
-from cosyserve.commands.terminal.arguments import whole
-from tools.capacity.command_line import add_report, command, loads, profile_of, refusing
+from cosyserve.commands.terminal.arguments import numbers, whole
+from tools.capacity.command_line import add_report, command, profile_of, refusing
 from tools.capacity.fleet.arrivals import closed_loop, listening
 from tools.capacity.fleet.fleet import Fleet
 from tools.capacity.fleet.layout import STAGES, FleetLayout, Speech
@@ -103,12 +103,12 @@ def audio_a_second(profile: EngineProfile, callers: int, decoders: int, seed: in
 def main(given: Sequence[str] | None = None) -> int:
     parser = command("tools.capacity.measured", __doc__)
     add_report(parser)
-    parser.add_argument("--listeners", type=loads, default=list(LOADS), metavar="N,N", help="(default: 64 to 368)")
+    parser.add_argument("--listeners", type=numbers(1, 4096), default=LOADS, metavar="N,N", help="(default: 64 to 368)")
     parser.add_argument("--seeds", type=whole(1, 100), default=4, help="searches (default: %(default)s)")
     options = parser.parse_args(given)
     profile, searches = profile_of(options), []
     for seed in range(1, options.seeds + 1):
-        searches.append(search(profile, options.listeners, seed))
+        searches.append(search(profile, sorted(options.listeners), seed))
         print(f"search {seed}: " + ", ".join(f"{load} {share:.1%}" for load, share in searches[-1]), flush=True)
     for share, what in ((1.0, "every player"), (0.99, "99 %"), (0.95, "95 %")):
         found = [most(one, share) for one in searches]

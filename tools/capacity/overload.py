@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cosyserve.capacity.profile import EngineProfile
-from cosyserve.commands.terminal.arguments import whole
+from cosyserve.commands.terminal.arguments import numbers, whole
 from cosyserve.errors import SettingsError
 from cosyserve.load.measurement import percentile
-from tools.capacity.command_line import add_report, command, loads, profile_of, refusing
+from tools.capacity.command_line import add_report, command, profile_of, refusing
 from tools.capacity.fleet.arrivals import by_chance
 from tools.capacity.fleet.fleet import Fleet
 from tools.capacity.fleet.layout import STAGES, FleetLayout, Speech
@@ -93,12 +93,18 @@ def heard(
 def main(given: Sequence[str] | None = None) -> int:
     parser = command("tools.capacity.overload", __doc__)
     add_report(parser)
-    parser.add_argument("--rates", type=loads, default=[60, 80], metavar="N,N", help="a second (default: 60,80)")
+    parser.add_argument(
+        "--rates", type=numbers(1, 4096), default=(60, 80), metavar="N,N", help="a second (default: 60,80)"
+    )
     parser.add_argument(
         "--pages", type=whole(1, 1 << 20), default=440, help="seconds of sound that the pool holds (default: 440)"
     )
     parser.add_argument(
-        "--sentences", type=loads, default=[2, 7], metavar="N,N", help="shortest and longest, seconds (default: 2,7)"
+        "--sentences",
+        type=numbers(1, 4096),
+        default=(2, 7),
+        metavar="N,N",
+        help="shortest and longest, seconds (default: 2,7)",
     )
     parser.add_argument("--unlimited", action="store_true", help="without the orchestrator's adaptive limit")
     options = parser.parse_args(given)
@@ -106,7 +112,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if len(options.sentences) != 2:
         raise SettingsError("--sentences takes the shortest and the longest, such as 2,7")
     for rate in options.rates:
-        least, longest = options.sentences
+        least, longest = sorted(options.sentences)
         one = heard(profile, rate, options.pages, adaptive=not options.unlimited, sentences=(least, longest))
         print(
             f"{rate} a second, {options.pages} pages: {one.refused} of {one.arrived} refused, {one.gap_free:.1%} of "

@@ -8,7 +8,6 @@ callers, 80 -> 181 at 128 (docs/measurements.md).
 import pytest
 
 from cosyserve.capacity.report_file import default_profile
-from tools.capacity.command_line import loads
 from tools.capacity.measured import audio_a_second, gap_free, most, search
 
 MEASURED_LISTENERS = 304
@@ -35,7 +34,3 @@ def test_a_search_ends_at_the_first_load_with_gaps() -> None:
     assert [load for load, _ in found] == [32, 400]
     assert most(found, 1.0) == 32
     assert most([(10, 0.9)], 1.0) == 0
-
-
-def test_loads_are_read() -> None:
-    assert loads("128,64") == [64, 128]
