@@ -29,6 +29,7 @@ import psutil
 from bench.load.command_line import command, show
 from bench.load.stack import TEXTS, report, room_for
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.arguments import whole
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.tls.client_tls import ClientTls
 
@@ -107,9 +108,7 @@ async def stack(
 
 
 def cost_of(pairs: Sequence[tuple[Spent, Spent]]) -> Cost:
-    """pairs: with the settings, and without. Raises ValueError for fewer than two."""
-    if len(pairs) < 2:
-        raise ValueError("an interval needs two pairs or more")
+    """pairs: with the settings, and without; two or more."""
     percents = [100 * (changed.cpu / plain.cpu - 1) for changed, plain in pairs]
     mean, freedom = statistics.mean(percents), len(pairs) - 1
     half = _T[min(freedom, len(_T)) - 1] * statistics.stdev(percents) / len(pairs) ** 0.5
@@ -149,8 +148,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(
             f"--{name}", type=_variable, action="append", default=[], metavar="NAME=VALUE", help=f"{about}; repeatable"
         )
-    parser.add_argument("--pairs", type=int, default=10, help="2 or more (default: %(default)s)")
-    parser.add_argument("--requests", type=int, default=16, help="of each half of a pair (default: %(default)s)")
+    parser.add_argument("--pairs", type=whole(2, 1000), default=10, help="2 or more (default: %(default)s)")
+    parser.add_argument(
+        "--requests", type=whole(1, 10_000), default=16, help="of each half of a pair (default: %(default)s)"
+    )
     parser.add_argument("--backend", default="torch", help="of the engines (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here as well")
     options = parser.parse_args(arguments)
