@@ -118,7 +118,7 @@ types: setup ## Check what calls TensorRT against its published types (needs npm
 	node build/pyright/node_modules/pyright/index.js --pythonpath $(BIN)/python --project tools/model/tensorrt_types.json
 
 soak: setup ## Requests with random hang-ups, an hour of text, operations on voices: does memory stay flat? (eight minutes)
-	$(BIN)/python -m bench.soak
+	$(BIN)/python -m bench.load_soak --streams 4 --minutes 5 --seeds 4
 	$(BIN)/python -m bench.text_soak
 	$(BIN)/python -m bench.voices_soak
 

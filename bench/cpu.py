@@ -33,10 +33,6 @@ COLUMNS = {
     ),
     "token2wav-parts": ("part", "first_milliseconds", "milliseconds_per_second"),
     "prompt": ("prompt_seconds", "cold_seconds", "warm_seconds", "cold_by_warm"),
-    "generations": (
-        "generation", "first_tokens", "first_seconds", "real_time_factor", "cpu_per_audio_second", "token_milliseconds",
-        "flow_milliseconds", "vocoder_milliseconds",
-    ),
     "frontend": ("model", "texts", "work", "median", "p95"),
 }  # fmt: skip
 
@@ -62,11 +58,6 @@ def parts(out: Path, model: Path, seconds: float) -> list[Part]:
             "--parts",
         ),
         part("prompt", "first sound of token2wav, its prompt kept and not", "bench.token2wav_cost", "--prompts"),
-        Part(
-            "generations",
-            "CosyVoice3 beside CosyVoice2, random weights of the bundled size",
-            (("-m", "bench.generations", "--json", str(out / "generations.json")),),
-        ),
         _frontend(out),
         serving("closed", "the services over gRPC, callers in a closed loop"),
         serving("poisson", "the services over gRPC, listeners who come by chance"),
@@ -108,7 +99,6 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
         "token2wav": stages["token2wav"],
         "Flow and vocoder, ms of CPU": stages["token2wav-parts"],
         "First sound of token2wav by length of the prompt": stages["prompt"],
-        "CosyVoice3 beside CosyVoice2, of one size": stages["generations"],
         "Sentences in batches, without listeners": offline(results.get("offline", {}).values()),
         "Frontend, ms for 200 characters": stages["frontend"],
         "Plots": ["![streams.png](streams.png)", ""] if drawn else [],

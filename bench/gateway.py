@@ -27,6 +27,7 @@ from bench.parts.part import ResultsFile
 from bench.parts.provenance import machine
 from bench.reports.tables import columns
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.arguments import numbers
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
@@ -187,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if HTTP adds more than is allowed."""
     parser = command("bench.gateway", __doc__)
     parser.add_argument(
-        "--streams", type=_numbers, default=(1, 64), metavar="N,N", help="callers at once (default: 1,64)"
+        "--streams", type=numbers(1, 65_536), default=(1, 64), metavar="N,N", help="callers at once (default: 1,64)"
     )
     parser.add_argument("--seconds", type=float, default=30.0, help="of each load (default: %(default)s)")
     parser.add_argument("--requests", type=int, default=20, help="of each format (default: %(default)s)")
@@ -214,10 +215,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _show_trouble(line: str) -> None:
     if " WARNING " in line or " ERROR " in line:
         report(line)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(","))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8]
-[--streams 32] [--device cuda] [--json FILE]`
+[--streams 32] [--seeds N] [--device cuda] [--json FILE]`
 
 `--streams` callers, each asking again as soon as its answer is complete; one in three hangs up at a
 random moment of its answer. Resident memory of every process of the services and GPU memory, every
 few seconds; slopes are least-squares lines over all samples after the warm-up, by minutes and by
 requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100
-requests, as in `bench.soak`.
+requests. With --seeds requests come again, and one that is heard otherwise than before is a
+failure.
 """
 
 import argparse
@@ -44,6 +45,8 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
     typical: float = 1.0
     """Seconds of an answer, the last ones counting most: a caller hangs up within this time."""
+    heard: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    """By text and seed, of requests that come again."""
 
     @property
     def requests(self) -> int:
@@ -76,11 +79,16 @@ class Looks:
         return {name: [point for point in line if point[0] >= after] for name, line in self.samples.items()}
 
 
-async def ask(client: AsyncClient, number: int, rng: random.Random, tally: Tally) -> None:
+async def ask(client: AsyncClient, number: int, seeds: int, rng: random.Random, tally: Tally) -> None:
+    """seeds: of each text; 0: every request has another one."""
     patience, began = rng.uniform(0.0, tally.typical) if rng.random() < HANG_UPS else None, time.monotonic()
+    text, seed = TEXTS[number % len(TEXTS)], number // len(TEXTS) % seeds if seeds else number
     try:
-        async with asyncio.timeout(patience), client.synthesize(TEXTS[number % len(TEXTS)], seed=number) as speech:
-            await speech.read()
+        async with asyncio.timeout(patience), client.synthesize(text, seed=seed) as speech:
+            audio = await speech.read()
+        if seeds and audio != tally.heard.setdefault((text, seed), audio):
+            tally.errors[f"seed {seed} of {text!r} was heard otherwise before"] += 1
+            return
         tally.heard_out += 1
         tally.typical += 0.1 * (time.monotonic() - began - tally.typical)
     except TimeoutError:
@@ -101,7 +109,9 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
         watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
         try:
             await closed_loop(
-                lambda number: ask(clients[number % len(clients)], number, rng, tally), options.streams, seconds
+                lambda number: ask(clients[number % len(clients)], number, options.seeds, rng, tally),
+                options.streams,
+                seconds,
             )
         finally:
             watching.cancel()
@@ -153,7 +163,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of each text: requests come again (default: all differ)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of all chance (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where samples and counts go")
     options = parser.parse_args(arguments)
     results = ResultsFile(options.json)

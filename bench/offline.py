@@ -19,6 +19,7 @@ from bench.load.engines import Speaker, batcher, generated, sound_engine, speech
 from bench.load.stack import TEXTS
 from bench.parts.part import ResultsFile
 from bench.reports.tables import offline as table_of
+from cosyserve.commands.terminal.arguments import numbers
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher
 
@@ -82,8 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--batches",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[1, 2, 4, 8, 16],
+        type=numbers(1, 4096),
+        default=(1, 2, 4, 8, 16),
         help="(default: 1,2,4,8,16)",
     )
     parser.add_argument(

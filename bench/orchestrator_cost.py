@@ -16,16 +16,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from bench.load.command_line import command, setting, user_errors
+from bench.load.command_line import command, setting, show
 from bench.load.stack import TEXTS, report, room_for
-from bench.parts.part import ResultsFile
-from bench.parts.provenance import machine
-from bench.reports.tables import columns
 from cosyserve.client import AsyncClient
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
@@ -149,13 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here as well")
     options = parser.parse_args(arguments)
     options.model = options.model.resolve()
-    results = ResultsFile(options.json)
-    results["machine"] = machine()
-    with user_errors("bench.orchestrator_cost"):
-        costs = asyncio.run(run(options))
-    results["rounds"] = [asdict(cost) for cost in costs]
-    print("\n".join(columns(results["rounds"])))
-    return 0
+    return show("bench.orchestrator_cost", lambda: asyncio.run(run(options)), options.json)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ are not at hand.
     python -m bench.real_size DIR --generation step-audio2   flow and vocoder alone, for the first
 
 Source of names and shapes: compatibility specification sections 3.5, 4.7 and 5.5. CosyVoice3 and
-the size of the bundled voice: `bench.generations`.
+the size of the bundled voice: `bench.generations.sizes`.
 """
 
 import argparse

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import re
 import statistics
 import sys
 import tempfile
@@ -21,20 +22,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.load.command_line import add_stack_options, command, user_errors
-from bench.load.sentence_length import sentences_of
+from bench.load.engines import text_ids
 from bench.load.stack import TEXTS, endpoint, gpu_megabytes, room_for
 from bench.parts.provenance import machine
 from bench.reports.plots import plot
 from bench.reports.serving_report import HEAD, Level, level, read_json, row, write_json
 from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.arguments import numbers
 from cosyserve.load.measurement import Outcome, back_off, closed_loop, poisson
 from cosyserve.load.player import listen
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import TOKENS_PER_SECOND
 
 ARRIVALS = ("closed", "poisson", "listening")
+_RATIO = re.compile(r"(min|max)_token_text_ratio: [\d.]+")
 WARM = 32
 """Listeners come one after the other; if all came at once in the warm-up, what they hold together
 would be more than the load that is measured ever holds.
 """
+
+
+def sentences_of(model: Path, seconds: float, target: Path) -> Path:
+    """`target`, an empty directory, with the files of `model` as links and a yaml by which each
+    sentence has so many speech tokens that `TEXTS` take `seconds` on average. Raises ValueError if
+    the yaml does not name both ratios of lengths.
+    """
+    name = ModelDirectory(model).yaml_name
+    for each in model.iterdir():
+        if each.name != name:
+            (target / each.name).symlink_to(each.resolve())
+    ratio = seconds * TOKENS_PER_SECOND / statistics.fmean(len(ids) for ids in text_ids(model, TEXTS))
+    yaml, count = _RATIO.subn(rf"\1_token_text_ratio: {ratio:.3f}", (model / name).read_text(encoding="utf-8"))
+    if count != 2:
+        raise ValueError(f"{model / name} has {count} of min_token_text_ratio and max_token_text_ratio")
+    (target / name).write_text(yaml, encoding="utf-8")
+    return target
 
 
 @dataclass(frozen=True)
@@ -117,13 +139,6 @@ async def run(options: argparse.Namespace) -> list[Level]:
     return levels
 
 
-def _numbers(text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers from 1 such as 1,2,4")
-    return numbers
-
-
 def _ways(text: str) -> list[str]:
     ways = text.split(",")
     if not set(ways) <= set(ARRIVALS):
@@ -143,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="each sentence is made as long as its text times what gives so many seconds on average, whatever the "
         "model would say (default: as the model ends them)",
     )
-    parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
+    parser.add_argument("--streams", type=numbers(1, 65_536), default=(1, 2, 4), help="loads (default: 1,2,4)")
     parser.add_argument(
         "--arrivals",
         type=_ways,

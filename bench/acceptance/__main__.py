@@ -22,7 +22,7 @@ from bench.parts.command import add_options, execute
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
 from bench.parts.provenance import ROOT, SOURCES, Subject, source, subject
-from cosyserve.commands.terminal.arguments import number, whole
+from cosyserve.commands.terminal.arguments import number, numbers, whole
 from cosyserve.commands.terminal.output import WRONG_USAGE, Parser, WrongUsage, print_json, report_failure
 from cosyserve.errors import ModelError
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, this_machine
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         help="of wrong words (default: %(default)g)",
     )
     options.add_argument(
-        "--streams", type=_streams, metavar="N,N", help="of the load test (default: 1, with a GPU 1,16)"
+        "--streams", type=numbers(1, 1024), metavar="N,N", help="of the load test (default: 1, with a GPU 1,16)"
     )
     options.add_argument(
         "--seconds",
@@ -129,16 +129,6 @@ def _subject(machine: Machine, model: str) -> Subject:
     installed = {name: version for name, version in found.items() if version}
     versions = {**of_tree.versions, **installed, "model": model}
     return replace(of_tree, versions=versions, source=source(ROOT, (*SOURCES, "tools")))
-
-
-def _streams(text: str) -> tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(1 <= count <= 1024 for count in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 1024 such as 1,16")
-    return numbers
 
 
 if __name__ == "__main__":

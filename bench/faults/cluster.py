@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.faults.http_speech import is_ready
 from bench.faults.slow_link import SlowLink, slow_link
 from cosyserve.host.supervision.child import Child, exit_text
 from cosyserve.host.supervision.layout import GATEWAY, ORCHESTRATOR, STAGES, WITH_BACKEND, free_ports
@@ -173,8 +172,20 @@ class Cluster:
 
 async def _ready(replica: Replica) -> None:
     await replica.child.until_serving()
-    while replica.service == GATEWAY and not await is_ready(replica.address):  # noqa: ASYNC110 - another process
+    while replica.service == GATEWAY and not await _is_ready(replica):  # noqa: ASYNC110 - another process
         await asyncio.sleep(0.1)
+
+
+async def _is_ready(gateway: Replica) -> bool:
+    """Whether it answers its readiness probe with 200."""
+    with contextlib.suppress(OSError):
+        reader, writer = await asyncio.open_connection(gateway.host, gateway.port)
+        try:
+            writer.write(b"GET /readyz HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n")
+            return (await reader.readline()).startswith(b"HTTP/1.1 200")
+        finally:
+            writer.close()
+    return False
 
 
 def variables(backend: str, settings: Mapping[str, str]) -> dict[str, str]:

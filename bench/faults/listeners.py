@@ -9,7 +9,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.faults.http_speech import Cut, NotTaken, Refused, spoken
+from bench.load.http_caller import HttpCaller
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.load.player import BYTES_PER_SAMPLE, Player
@@ -151,12 +151,15 @@ class Load:
             listener.identical = digest.hexdigest() == speech.digest
         except CosyserveError as error:
             listener.error = f"{error.code.name}: {error.message}"
-        except Cut as error:
-            listener.cut, listener.error = True, f"cut after {player.audio:.2f} s of audio: {error}"
-        except (Refused, NotTaken) as error:
-            listener.error = str(error)
         except TimeoutError:
             listener.error = f"not complete after {_LONGEST_SECONDS:g} s"
+        except (OSError, EOFError) as error:
+            # Without a gateway it was not cut: no connection was made.
+            listener.cut = bool(listener.gateway)
+            where = f"cut after {player.audio:.2f} s of audio" if listener.cut else "no gateway"
+            listener.error = f"{where}: {type(error).__name__}: {error}"
+        except ValueError as error:
+            listener.error = str(error)
         finally:
             self.under_way.discard(listener)
         listener.first, listener.audio = player.first_sound or 0.0, player.audio
@@ -172,14 +175,16 @@ class Load:
     async def _by_http(self, listener: Listener, speech: Speech, hear: Callable[[bytes], None]) -> None:
         """Connects to any gateway in the name, and again while none takes the connection."""
         clock = asyncio.get_running_loop()
-        while True:
+        while not listener.gateway:
+            address = random.choice(list(self.gateways()) or ["127.0.0.1:1"])
+            caller = HttpCaller(address)
             try:
-                listener.gateway = random.choice(list(self.gateways()) or ["127.0.0.1:1"])
-                async with contextlib.aclosing(spoken(listener.gateway, speech.text, speech.seed)) as pieces:
-                    async for audio in pieces:
-                        hear(audio)
-                return
-            except NotTaken:
+                await caller.connect()
+                listener.gateway = address
+            except OSError:
                 if clock.time() - listener.begun > _CONNECT_SECONDS:
                     raise
                 await asyncio.sleep(_TRY_AGAIN_SECONDS)
+        async with caller, contextlib.aclosing(caller.pieces(speech.text, "pcm", speech.seed)) as pieces:
+            async for audio in pieces:
+                hear(audio)

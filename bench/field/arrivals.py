@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from bench.field.loads import Load
-from bench.field.texts import texts
+from bench.field.sentences import texts
 
 LEAST_WARM = 4
 """Fewest requests before the measured ones."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.field.texts import SENTENCES
+from bench.field.sentences import SENTENCES
 
 HTTP, GRPC = "http", "grpc"
 RATES = (1.0, 4.0, 10.0, 20.0, 40.0, 60.0, 80.0)

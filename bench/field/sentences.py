@@ -1,15 +1,21 @@
 """1,088 English sentences of our own, as many as Seed-TTS's English set has and about as long in
 speech: the bundled voice takes 4.6 s on average. They are put together of word lists with a fixed
-seed (`python -m bench.field.tts_bench --sentences FILE` writes them).
+seed (`python -m bench.field.tts_bench --sentences FILE` writes them). Texts of so many seconds are
+several of them.
 """
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 ROWS = 1_088
 _SEED = 20_261_125
 _MEAN_WORDS, _SPREAD, _FEWEST, _MOST = 16.6, 4.4, 8, 28
+WORDS_A_SECOND = 3.65
+"""Of these sentences: 16.6 words on average, which the bundled voice speaks in 4.6 s."""
+SENTENCES = "sentences"
+"""Name of the set that is not of one length."""
 
 _PEOPLE = """the old librarian, my neighbour, a young engineer, our teacher, the night nurse, her
 brother, the bus driver, a quiet student, the new manager, his grandmother, the baker on the corner,
@@ -65,6 +71,32 @@ def write(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
+
+
+@cache
+def texts(kind: str) -> tuple[str, ...]:
+    """kind: SENTENCES, or a number of seconds such as "10": then whole sentences, joined until no
+    other one of the set brings the number of words closer. Raises ValueError for another kind.
+    """
+    every = tuple(sentences())
+    if kind == SENTENCES:
+        return every
+    wanted = round(float(kind) * WORDS_A_SECOND)
+    return tuple(dict.fromkeys(_joined(every, start, wanted) for start in range(0, len(every), 17)))
+
+
+def _joined(every: tuple[str, ...], start: int, wanted: int) -> str:
+    """Sentences from `start` on, and as the last one that of the set whose length fits best."""
+    chosen: list[str] = []
+    left, place = wanted, start
+    longest = max(len(sentence.split()) for sentence in every)
+    while left > longest:
+        sentence = every[place % len(every)]
+        chosen.append(sentence)
+        left -= len(sentence.split())
+        place += 1
+    turned = (every[(place + step) % len(every)] for step in range(len(every)))
+    return " ".join([*chosen, min(turned, key=lambda sentence: abs(len(sentence.split()) - left))])
 
 
 def _of(draw: random.Random, listed: str) -> str:

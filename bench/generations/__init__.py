@@ -1,1 +1,1 @@
-"""Both generations of the model, of one size, beside each other on this machine."""
+"""Models with random weights: of either generation, and of Step-Audio2's flow and vocoder."""

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from bench.parts.part import ResultsFile
+from bench.parts.provenance import machine
 from bench.reports.tables import columns
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import DeploymentFailed
@@ -74,5 +75,7 @@ def show(name: str, measure: Callable[[], Sequence[Any]], path: Path | None) -> 
     with user_errors(name):
         costs = [asdict(cost) for cost in measure()]
     print("\n".join(columns(costs)))
-    ResultsFile(path)["costs"] = costs
+    results = ResultsFile(path)
+    results.update(machine=machine())
+    results["costs"] = costs
     return 0

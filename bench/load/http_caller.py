@@ -105,5 +105,5 @@ def _retry_after(head: bytes) -> float | None:
 
 async def _chunk(reader: asyncio.StreamReader) -> bytes:
     """The next chunk of a body; empty for the last one (RFC 9112, section 7.1)."""
-    size = int(await reader.readline(), 16)
+    size = int(await reader.readuntil(b"\r\n"), 16)
     return (await reader.readexactly(size + 2))[:size]

@@ -11,6 +11,7 @@ import itertools
 import sys
 
 from bench.token2wav_schedule.simulation import Outcome, Simulation, closed_loop, poisson
+from cosyserve.commands.terminal.arguments import numbers
 from services.token2wav.inputs.request import MAX_TOKENS
 from tools.capacity.timing.engines import Times
 
@@ -48,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--streams", default="1,2,4,8,16,32,64,128,192", help="loads (default: %(default)s)")
+    parser.add_argument(
+        "--streams", type=numbers(1, 4096), default="1,2,4,8,16,32,64,128,192", help="loads (default: %(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
     parser.add_argument("--hold", type=float, help="longest wait of a first piece in seconds (default: the service's)")
     parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
@@ -80,9 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     lengths = [(60, 95), (230, 270)] if options.tokens is None else [lengths_of(parser, options.tokens)]
     print(HEAD)
-    for arrivals, tokens, streams in itertools.product(
-        ("closed", "poisson"), lengths, map(int, options.streams.split(","))
-    ):
+    for arrivals, tokens, streams in itertools.product(("closed", "poisson"), lengths, options.streams):
         outcome = Outcome()
         for seed in range(options.throws):
             simulation = Simulation(

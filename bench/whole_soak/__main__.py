@@ -11,6 +11,7 @@ if something grows, a request does not end as it should, or a process ends.
 
 import argparse
 import asyncio
+import random
 import sys
 import tempfile
 import time
@@ -25,15 +26,17 @@ from bench.parts.progress import bar
 from bench.parts.provenance import subject
 from bench.reports.tables import columns
 from bench.whole_soak import verdict
-from bench.whole_soak.drawing import svg
-from bench.whole_soak.load import load
-from bench.whole_soak.samples import Sample, Watch
+from bench.whole_soak.over_grpc import GrpcCallers
+from bench.whole_soak.over_http import HttpCallers
+from bench.whole_soak.samples import Sample, Watch, svg
 from bench.whole_soak.tally import Tally
 from bench.whole_soak.up import Up, serving
 
 WARM_UP_SHARE = 0.125
 """Of the time, in front of it."""
 EXCHANGE_SECONDS = 60.0
+PAUSE_SECONDS = 0.5
+"""Between two requests of a caller, at most, and after one that failed."""
 
 
 @dataclass
@@ -81,6 +84,31 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> Soaked:
             errors = {**warm.errors, **done.tally.errors}
             done.wrong = verdict.wrong(done.rows, done.tally.requests, errors, watch.restarted())
     return done
+
+
+async def load(up: Up, tally: Tally, callers: int, seconds: float, seed: int) -> None:
+    """Callers at once, each of whom makes one request after the other, of kinds chosen by chance:
+    until so many seconds have passed and every request is over; then all connections are closed.
+    """
+    rng = random.Random(seed)
+    over_grpc, over_http = GrpcCallers(up, rng), HttpCallers(up, rng)
+    kinds = {**over_grpc.kinds(), **over_http.kinds()}
+    weights = [weight for weight, _ in kinds.values()]
+    ends = time.monotonic() + seconds
+
+    async def caller() -> None:
+        while time.monotonic() < ends:
+            (kind,) = rng.choices(list(kinds), weights)
+            as_it_should = await tally.count(kind, kinds[kind][1])
+            await asyncio.sleep(rng.uniform(0.0, PAUSE_SECONDS) if as_it_should else PAUSE_SECONDS)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(callers):
+                group.create_task(caller())
+    finally:
+        await over_grpc.close()
+        await over_http.close()
 
 
 async def _look(watch: Watch, done: Soaked, seconds: float, every: float) -> None:
@@ -153,15 +181,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _cells(row: verdict.Row) -> dict[str, str]:
     """A line of the table."""
     first, last = row.megabytes
-    counts = {name: "-" if None in (pair := getattr(row, name)) else f"{pair[0]}, {pair[1]}" for name in _COUNTS}
+    counts = {name: "-" if None in (pair := getattr(row, name)) else f"{pair[0]}, {pair[1]}" for name in verdict.SPARE}
     return {
         "process": row.process,
         "MB": f"{first:.1f}, {last:.1f}",
         "MB in 100 requests": f"{row.slope:+.3f}",
     } | {f"{name} when idle": cell for name, cell in counts.items()}
-
-
-_COUNTS = ("descriptors", "threads", "tasks")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from bench.load.stack import TEXTS
 from bench.voices_soak import recording
 from bench.whole_soak.tally import HEARD, HUNG_UP, REFUSED
 from bench.whole_soak.up import Up
 from cosyserve.client import AsyncClient
-from cosyserve.errors import InvalidRequest, LimitReached, NotFound, Overloaded, Unauthenticated
+from cosyserve.errors import InvalidRequest, NotFound, Overloaded, Unauthenticated
 from cosyserve.keys.secret import new_secret
 
 FRAGMENT = 9
@@ -19,6 +21,19 @@ _SECONDS = 900.0
 """Deadline of calls that do not speak: the machine may be busy."""
 _PATIENCE_SECONDS = 0.5
 """A caller hangs up within this time."""
+
+
+def refusable(ask: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
+    """`ask`, which may also end refused: every place was taken, or its key's limit was reached."""
+
+    @functools.wraps(ask)
+    async def asked(*given: Any) -> str:
+        try:
+            return await ask(*given)
+        except Overloaded:
+            return REFUSED
+
+    return asked
 
 
 class GrpcCallers:
@@ -38,8 +53,8 @@ class GrpcCallers:
             "gRPC Synthesize": (6, self._synthesize),
             "gRPC SynthesizeUnary": (2, self._unary),
             "gRPC StreamingSynthesize": (4, self._streaming),
-            "gRPC Synthesize, hung up": (4, self._hung_up),
-            "gRPC StreamingSynthesize, hung up": (2, self._streaming_hung_up),
+            "gRPC Synthesize, hung up": (4, lambda: self._hung_up(self._synthesize)),
+            "gRPC StreamingSynthesize, hung up": (2, lambda: self._hung_up(self._streaming)),
             "gRPC, a connection of its own": (2, self._own_connection),
             "gRPC, a speed of 9": (1, self._bad_value),
             "gRPC, an unknown key": (1, self._unknown_key),
@@ -55,30 +70,22 @@ class GrpcCallers:
     def _seed(self) -> int:
         return self._rng.randrange(1 << 32)
 
-    def _patience(self) -> asyncio.Timeout:
-        return asyncio.timeout(self._rng.uniform(0.0, _PATIENCE_SECONDS))
-
+    @refusable
     async def _synthesize(self, client: AsyncClient | None = None) -> str:
-        try:
-            await (client or self._client).synthesize(self._text(), seed=self._seed()).read()
-        except Overloaded:
-            return REFUSED
+        async with (client or self._client).synthesize(self._text(), seed=self._seed()) as speech:
+            await speech.read()
         return HEARD
 
+    @refusable
     async def _unary(self) -> str:
-        try:
-            await self._client.synthesize_unary(self._text(), seed=self._seed())
-        except Overloaded:
-            return REFUSED
+        await self._client.synthesize_unary(self._text(), seed=self._seed())
         return HEARD
 
+    @refusable
     async def _streaming(self) -> str:
-        try:
-            async with self._client.streaming_synthesize(self._fragments(), seed=self._seed()) as speech:
-                async for _ in speech:
-                    pass
-        except Overloaded:
-            return REFUSED
+        async with self._client.streaming_synthesize(self._fragments(), seed=self._seed()) as speech:
+            async for _ in speech:
+                pass
         return HEARD
 
     async def _fragments(self) -> AsyncIterator[str]:
@@ -87,29 +94,13 @@ class GrpcCallers:
             yield text[at : at + FRAGMENT]
             await asyncio.sleep(0.01)
 
-    async def _hung_up(self) -> str:
+    async def _hung_up(self, ask: Callable[[], Awaitable[str]]) -> str:
+        """The caller of `ask` loses patience."""
         try:
-            async with self._patience(), self._client.synthesize(self._text(), seed=self._seed()) as speech:
-                await speech.read()
+            async with asyncio.timeout(self._rng.uniform(0.0, _PATIENCE_SECONDS)):
+                return await ask()
         except TimeoutError:
             return HUNG_UP
-        except Overloaded:
-            return REFUSED
-        return HEARD
-
-    async def _streaming_hung_up(self) -> str:
-        try:
-            async with (
-                self._patience(),
-                self._client.streaming_synthesize(self._fragments(), seed=self._seed()) as speech,
-            ):
-                async for _ in speech:
-                    pass
-        except TimeoutError:
-            return HUNG_UP
-        except Overloaded:
-            return REFUSED
-        return HEARD
 
     async def _own_connection(self) -> str:
         async with AsyncClient(self._up.grpc, self._up.key, tls=self._up.tls) as client:
@@ -128,18 +119,13 @@ class GrpcCallers:
         return REFUSED
 
     async def _limited(self) -> str:
-        try:
-            return await self._synthesize(self._client.with_key(self._up.limited))
-        except LimitReached:
-            return REFUSED
+        return await self._synthesize(self._client.with_key(self._up.limited))
 
+    @refusable
     async def _voice(self) -> str:
         self._voices += 1
         voice = f"soak-{self._seed():08x}-{self._voices}"
-        try:
-            await self._client.create_voice(recording(self._voices % 4), voice_id=voice, timeout=_SECONDS)
-        except Overloaded:
-            return REFUSED
+        await self._client.create_voice(recording(self._voices % 4), voice_id=voice, timeout=_SECONDS)
         try:
             with contextlib.suppress(Overloaded):
                 await self._client.synthesize(self._text(), voice=voice, seed=self._seed()).read()
@@ -150,11 +136,9 @@ class GrpcCallers:
             raise ValueError("a deleted voice is still there")
         return HEARD
 
+    @refusable
     async def _convert(self) -> str:
-        try:
-            await self._client.convert_voice(recording(0), seed=self._seed()).read()
-        except Overloaded:
-            return REFUSED
+        await self._client.convert_voice(recording(0), seed=self._seed()).read()
         return HEARD
 
     async def _list(self) -> str:

@@ -1,4 +1,6 @@
-"""What every process holds at a moment: memory, descriptors, threads, tasks of its event loop."""
+"""What every process holds at a moment: memory, descriptors, threads, tasks of its event loop; and
+a drawing of it over time.
+"""
 
 import asyncio
 import contextlib
@@ -13,8 +15,15 @@ import psutil
 
 from bench.whole_soak.up import UP, Up
 from cosyserve.metrics import names
+from tools.panels import Line, Panel, drawing
 
-MEASURES = ("megabytes", "descriptors", "threads", "tasks")
+MEASURES = {
+    "megabytes": "resident memory, MB", "descriptors": "descriptors", "threads": "threads",
+    "tasks": "tasks of the event loop",
+}  # fmt: skip
+"""With their titles in the drawing."""
+_MOST_POINTS = 120
+"""Of the drawing."""
 _SCRAPE_SECONDS = 120.0
 _SCRAPES = 20
 _SETTLE_LOOKS = 5
@@ -123,3 +132,15 @@ def _scraped(port: int) -> str:
         ):
             return str(answer.read().decode())
     return ""
+
+
+def svg(title: str, samples: Sequence[Sample]) -> str:
+    """The drawing. Raises ValueError without samples."""
+    drawn = samples[:: -(-len(samples) // _MOST_POINTS) or 1]
+    processes = [name for name in (drawn[0].held if drawn else ()) if all(name in one.held for one in drawn)]
+    panels = [
+        Panel(heading, [Line(name, [getattr(one.held[name], measure) for one in drawn]) for name in processes])
+        for measure, heading in MEASURES.items()
+    ]
+    panels.append(Panel("requests that are over", [Line("all", [one.requests for one in drawn])]))
+    return drawing(title, [one.second for one in drawn], panels)

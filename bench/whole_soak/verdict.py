@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.load.flat_memory import FLAT_MEGABYTES
-from bench.whole_soak.samples import MEASURES, Sample
+from bench.whole_soak.samples import Sample
 from bench.whole_soak.up import UP
 
 SPARE = {"descriptors": 4, "threads": 8, "tasks": 0}
@@ -38,7 +38,7 @@ def rows(samples: Sequence[Sample], before: Sample, behind: Sample) -> list[Row]
         Row(
             name,
             *_line([sample.requests for sample in samples], [sample.held[name].megabytes for sample in samples]),
-            *((getattr(before.held[name], each), getattr(behind.held[name], each)) for each in MEASURES[1:]),
+            *((getattr(before.held[name], each), getattr(behind.held[name], each)) for each in SPARE),
         )
         for name in before.held
         if name in behind.held and all(name in sample.held for sample in samples)
@@ -56,7 +56,7 @@ def wrong(found: Sequence[Row], requests: int, errors: Mapping[str, int], restar
     """A line for everything that is not as it should be."""
     lines = [f"{row.process} grows by {row.slope:.2f} MB in 100 requests" for row in found if grows(row, requests)]
     for row in found:
-        for each in MEASURES[1:]:
+        for each in SPARE:
             first, last = getattr(row, each)
             if last is not None and first is not None and last > first + SPARE[each]:
                 lines.append(f"{row.process} has {last} {each} when idle, {first} before the load")

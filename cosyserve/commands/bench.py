@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.api_key import add_api_key, api_key
-from cosyserve.commands.terminal.arguments import SERVER, add_json, number, server
+from cosyserve.commands.terminal.arguments import SERVER, add_json, number, numbers, server
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
 from cosyserve.commands.terminal.tls_arguments import add_client_tls, client_tls
 from cosyserve.errors import CosyserveError
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arrivals = parser.add_mutually_exclusive_group()
     arrivals.add_argument(
         "--streams",
-        type=_streams,
+        type=numbers(1, 4096),
         default=(1,),
         metavar="N,N",
         help="callers at once, each asking again when its answer is complete; one load for each number (default: 1)",
@@ -119,13 +119,3 @@ def _texts(path: Path | None) -> tuple[str, ...]:
     if not lines:
         raise WrongUsage(f"{path}: holds no text; one a line is expected")
     return lines
-
-
-def _streams(text: str) -> tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(1 <= number <= 4096 for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 4096 such as 1,4,16")
-    return numbers

@@ -50,4 +50,4 @@ async def test_a_refusal_is_an_error(load: Load) -> None:
     load.speeches = [replace(speech, text="") for speech in load.speeches]
     found = await heard(load)
     assert all(one.error.startswith("INVALID_ARGUMENT") for one in found[CLIENT])
-    assert all(one.error.startswith("HTTP/1.1 400") and not one.cut for one in found[HTTP])
+    assert all(one.error.startswith("the gateway answered HTTP/1.1 400") and not one.cut for one in found[HTTP])

@@ -8,8 +8,7 @@ import pytest
 
 from bench.parts.part import ResultsFile
 from bench.whole_soak.__main__ import soak
-from bench.whole_soak.drawing import svg
-from bench.whole_soak.samples import Held, Sample
+from bench.whole_soak.samples import Held, Sample, svg
 from bench.whole_soak.tally import HEARD, Tally
 from bench.whole_soak.verdict import LEAST_REQUESTS, SPARE, rows, wrong
 

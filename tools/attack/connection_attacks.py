@@ -13,9 +13,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.errors import Overloaded
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tools.attack.raw_http2 import RawConnection, connected
-from tools.attack.target import DOOR, Finding, Memory, Target, tiny
-
-_LONGEST_TINY_SECONDS = 5.0
+from tools.attack.target import DOOR, LONGEST_TINY_SECONDS, Finding, Memory, Target, meanwhile, tiny
 
 
 async def half_sent(target: Target) -> Finding:
@@ -34,18 +32,11 @@ async def half_sent(target: Target) -> Finding:
 
     async with contextlib.AsyncExitStack() as held, Memory(target) as memory:
         connections = [await held.enter_async_context(connected(target.address)) for _ in range(8)]
-        uploads = [asyncio.create_task(upload(connections[number % len(connections)])) for number in range(calls)]
-        await asyncio.sleep(1.0)
-        waited = await target.tiny()
-        await asyncio.sleep(3.0)
-        for task in uploads:
-            task.cancel()
-        await asyncio.gather(*uploads, return_exceptions=True)
-    return Finding(
-        f"{memory.grown:.0f} MB more held, a tiny request answered after {waited:.2f} s",
-        f"{most:.0f} MB, {_LONGEST_TINY_SECONDS:.0f} s",
-        memory.grown <= most and waited <= _LONGEST_TINY_SECONDS,
-    )
+        async with meanwhile(upload(connections[number % len(connections)]) for number in range(calls)):
+            await asyncio.sleep(1.0)
+            waited = await target.tiny()
+            await asyncio.sleep(3.0)
+    return memory.within(most, waited)
 
 
 async def many_connections(target: Target) -> Finding:
@@ -61,14 +52,14 @@ async def many_connections(target: Target) -> Finding:
             taken = sum(not connection.closed.is_set() for connection in connections)
             waited = await tiny(before)
         begin = asyncio.get_running_loop().time()
-        async with asyncio.timeout(_LONGEST_TINY_SECONDS * 4), AsyncClient(target.address) as again:
+        async with asyncio.timeout(LONGEST_TINY_SECONDS * 4), AsyncClient(target.address) as again:
             await again.synthesize("Yes.", seed=1, resumptions=100).read()
         returned = asyncio.get_running_loop().time() - begin
     return Finding(
         f"{taken} of {tried} taken, a connected caller answered after {waited:.2f} s, a new one afterwards "
         f"after {returned:.2f} s",
-        f"{most} taken, {_LONGEST_TINY_SECONDS:.0f} s",
-        taken <= most and max(waited, returned) <= _LONGEST_TINY_SECONDS,
+        f"{most} taken, {LONGEST_TINY_SECONDS:.0f} s",
+        taken <= most and max(waited, returned) <= LONGEST_TINY_SECONDS,
     )
 
 
@@ -97,8 +88,8 @@ async def empty_streams(target: Target) -> Finding:
     return Finding(
         f"{len(calls)} streams for {places} places, {left} left; three requests answered after {max(waits):.2f} s at "
         "most",
-        f"no refusal, {_LONGEST_TINY_SECONDS:.0f} s",
-        left <= places and max(waits) <= _LONGEST_TINY_SECONDS,
+        f"no refusal, {LONGEST_TINY_SECONDS:.0f} s",
+        left <= places and max(waits) <= LONGEST_TINY_SECONDS,
     )
 
 
@@ -151,8 +142,8 @@ async def empty_calls(target: Target) -> Finding:
         f"health answered after {max(health_seconds):.2f} s, "
         f"{len(request_seconds)} tiny requests after {max(request_seconds):.2f} s at most, "
         f"{'the same process' if same_process else 'another process'} afterwards",
-        f"{longest_health:.0f} s, {_LONGEST_TINY_SECONDS:.0f} s, the same",
-        same_process and max(health_seconds) <= longest_health and max(request_seconds) <= _LONGEST_TINY_SECONDS,
+        f"{longest_health:.0f} s, {LONGEST_TINY_SECONDS:.0f} s, the same",
+        same_process and max(health_seconds) <= longest_health and max(request_seconds) <= LONGEST_TINY_SECONDS,
     )
 
 
@@ -170,13 +161,7 @@ async def hang_ups(target: Target) -> Finding:
             for call in begun:
                 call.cancel()
         await target.until_idle()
-    waited = await target.tiny()
-    return Finding(
-        f"{rounds * calls} calls, {memory.grown:.0f} MB more held, all places free; a tiny request answered after "
-        f"{waited:.2f} s",
-        f"{most:.0f} MB, {_LONGEST_TINY_SECONDS:.0f} s",
-        memory.grown <= most and waited <= _LONGEST_TINY_SECONDS,
-    )
+    return memory.within(most, await target.tiny(), f"{rounds * calls} calls, all places free")
 
 
 async def never_reading(target: Target) -> Finding:

@@ -7,9 +7,8 @@ import contextlib
 from collections import Counter
 
 from tools.attack.raw_http import SPEECH, UPGRADE, all_of, calling, post, speech, tiny
-from tools.attack.target import Finding, Memory, Target
+from tools.attack.target import Finding, Memory, Target, meanwhile
 
-_LONGEST_TINY_SECONDS = 5.0
 _MANY = 2_000
 _CUT_SECONDS = 25.0
 """By when the gateway has cut connections without a request: its setting is 15 s."""
@@ -38,7 +37,7 @@ async def _without_request(target: Target, said: bytes, most: float) -> Finding:
                 for caller in callers:
                     await caller.until_closed()
                     cut += 1
-    return _finding(f"{_MANY} connections, {cut} cut after {_CUT_SECONDS:.0f} s", memory, most, waited, cut == _MANY)
+    return memory.within(most, waited, f"{_MANY} connections, {cut} cut after {_CUT_SECONDS:.0f} s", held=cut == _MANY)
 
 
 async def many_websockets(target: Target) -> Finding:
@@ -49,7 +48,7 @@ async def many_websockets(target: Target) -> Finding:
         statuses = Counter(await all_of(callers, lambda caller: caller.status()))
         waited = await tiny(gateway.address)
     held = set(statuses) <= {101, 503} and statuses[101] <= most_taken
-    return _finding(f"{_MANY} WebSockets, answers {dict(sorted(statuses.items()))}", memory, most, waited, held)
+    return memory.within(most, waited, f"{_MANY} WebSockets, answers {dict(sorted(statuses.items()))}", held=held)
 
 
 async def websocket_floods(target: Target) -> Finding:
@@ -62,16 +61,12 @@ async def websocket_floods(target: Target) -> Finding:
     floods = (ping * 500, b"\x01\x80\0\0\0\0" + fragment * 1_000, message * 1_000)
     async with calling(gateway.address, 40, small_window=True) as callers, Memory(gateway) as memory:
         await all_of(callers, lambda caller: caller.send(UPGRADE))
-        flooding = [
-            asyncio.create_task(caller.send(*[floods[number % len(floods)]] * 2_000))
-            for number, caller in enumerate(callers)
-        ]
-        await asyncio.sleep(seconds)
-        waited = await tiny(gateway.address)
-        for task in flooding:
-            task.cancel()
-        await asyncio.gather(*flooding, return_exceptions=True)
-    return _finding("40 floods", memory, most, waited)
+        async with meanwhile(
+            caller.send(*[floods[number % len(floods)]] * 2_000) for number, caller in enumerate(callers)
+        ):
+            await asyncio.sleep(seconds)
+            waited = await tiny(gateway.address)
+    return memory.within(most, waited, "40 floods")
 
 
 async def slow_bodies(target: Target) -> Finding:
@@ -79,16 +74,14 @@ async def slow_bodies(target: Target) -> Finding:
     gateway, most = target.at_gateway(), 450.0
     upload = post(bytes(20_999_000), "/v1/audio/voices", "multipart/form-data; boundary=b", announced=21_000_000)
     small = post(b"{" + b" " * 59_000, announced=60_000)
-    async with calling(gateway.address, 540) as callers, Memory(gateway) as memory:
-        sending = [
-            asyncio.create_task(caller.send(upload if number < 40 else small)) for number, caller in enumerate(callers)
-        ]
+    async with (
+        calling(gateway.address, 540) as callers,
+        Memory(gateway) as memory,
+        meanwhile(caller.send(upload if number < 40 else small) for number, caller in enumerate(callers)),
+    ):
         await asyncio.sleep(3.0)
         waited = await tiny(gateway.address)
-        for task in sending:
-            task.cancel()
-        await asyncio.gather(*sending, return_exceptions=True)
-    return _finding("540 bodies that do not end", memory, most, waited)
+    return memory.within(most, waited, "540 bodies that do not end")
 
 
 async def http_never_reading(target: Target) -> Finding:
@@ -100,7 +93,7 @@ async def http_never_reading(target: Target) -> Finding:
             await caller.send(speech(text) if number % 2 else UPGRADE + _setup_and_text(text))
         await asyncio.sleep(4.0)
     await target.until_idle()
-    return _finding("40 callers that never read", memory, most, await tiny(gateway.address))
+    return memory.within(most, await tiny(gateway.address), "40 callers that never read")
 
 
 async def http_hang_ups(target: Target) -> Finding:
@@ -113,7 +106,7 @@ async def http_hang_ups(target: Target) -> Finding:
                 await all_of(callers, lambda caller: caller.send(speech(text)))
                 await asyncio.sleep(0.02 * number)
     await target.until_idle()
-    return _finding(f"{rounds * calls} hang-ups, all places free", memory, most, await tiny(gateway.address))
+    return memory.within(most, await tiny(gateway.address), f"{rounds * calls} hang-ups, all places free")
 
 
 async def half_closed(target: Target) -> Finding:
@@ -125,7 +118,7 @@ async def half_closed(target: Target) -> Finding:
             caller.writer.write_eof()
         closed = len(await all_of(callers, lambda caller: caller.until_closed()))
         waited = await tiny(gateway.address)
-    return _finding(f"{closed} half-closed connections ended", memory, most, waited)
+    return memory.within(most, waited, f"{closed} half-closed connections ended")
 
 
 def _setup_and_text(text: str) -> bytes:
@@ -136,12 +129,4 @@ def _setup_and_text(text: str) -> bytes:
         + bytes(4)
         + one
         for one in (message.encode() for message in messages)
-    )
-
-
-def _finding(seen: str, memory: Memory, most: float, waited: float, held: bool = True) -> Finding:
-    return Finding(
-        f"{seen}; {memory.grown:.0f} MB more held, a tiny request answered after {waited:.2f} s",
-        f"{most:.0f} MB, {_LONGEST_TINY_SECONDS:.0f} s",
-        held and memory.grown <= most and waited <= _LONGEST_TINY_SECONDS,
     )

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Set
 
 from tools.attack.raw_http import UPGRADE, all_of, calling, post, tiny
-from tools.attack.target import Finding, Memory, Target
+from tools.attack.target import Finding, Memory, Target, meanwhile
 
-_LONGEST_TINY_SECONDS = 5.0
 _CALLERS = 40
 _FORM = "multipart/form-data; boundary=b"
 _PART = b'--b\r\ncontent-disposition: form-data; name="a"'
@@ -63,37 +62,27 @@ async def pipelined(target: Target) -> Finding:
     """40 connections that send 20,000 requests each without waiting for an answer."""
     gateway, most = target.at_gateway(), 60.0
     requests = b"GET /v1/models/none HTTP/1.1\r\nhost: x\r\n\r\n" * 1_000
-    async with calling(gateway.address, _CALLERS) as callers, Memory(gateway) as memory:
-        sending = [asyncio.create_task(caller.send(*[requests] * 20)) for caller in callers]
+    async with (
+        calling(gateway.address, _CALLERS) as callers,
+        Memory(gateway) as memory,
+        meanwhile(caller.send(*[requests] * 20) for caller in callers),
+    ):
         await asyncio.sleep(3.0)
         waited = await tiny(gateway.address)
-        for task in sending:
-            task.cancel()
-        await asyncio.gather(*sending, return_exceptions=True)
-    return Finding(
-        f"{memory.grown:.0f} MB more held, a tiny request answered after {waited:.2f} s",
-        f"{most:.0f} MB, {_LONGEST_TINY_SECONDS:.0f} s",
-        memory.grown <= most and waited <= _LONGEST_TINY_SECONDS,
-    )
+    return memory.within(most, waited)
 
 
 async def _bombed(target: Target, bombs: Mapping[str, bytes], allowed: Set[int], most: float) -> Finding:
     """40 callers send them in turn, all at once, while an honest one asks."""
     gateway, all_bombs = target.at_gateway(), list(bombs.values())
-    async with calling(gateway.address, _CALLERS) as callers, Memory(gateway) as memory:
-        given = [
-            asyncio.create_task(caller.send(all_bombs[number % len(all_bombs)]))
-            for number, caller in enumerate(callers)
-        ]
+    async with (
+        calling(gateway.address, _CALLERS) as callers,
+        Memory(gateway) as memory,
+        meanwhile(caller.send(all_bombs[number % len(all_bombs)]) for number, caller in enumerate(callers)),
+    ):
         await asyncio.sleep(0.1)
         waited = await tiny(gateway.address)
         statuses = Counter(await all_of(callers, lambda caller: caller.status()))
-        for task in given:
-            task.cancel()
-        await asyncio.gather(*given, return_exceptions=True)
-    return Finding(
-        f"{_CALLERS} requests, answers {dict(sorted(statuses.items()))}, {memory.grown:.0f} MB more held, a tiny "
-        f"request answered after {waited:.2f} s",
-        f"{', '.join(map(str, sorted(allowed)))}, {most:.0f} MB, {_LONGEST_TINY_SECONDS:.0f} s",
-        set(statuses) <= allowed and memory.grown <= most and waited <= _LONGEST_TINY_SECONDS,
-    )
+    seen = f"{_CALLERS} requests, answers {dict(sorted(statuses.items()))}"
+    also = "".join(f"{status}, " for status in sorted(allowed))
+    return memory.within(most, waited, seen, held=set(statuses) <= allowed, also=also)

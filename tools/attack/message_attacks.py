@@ -11,7 +11,7 @@ import grpc
 from cosyserve.client import AsyncClient
 from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.v1 import info_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
-from tools.attack.target import HONEST_SECONDS, Finding, Target
+from tools.attack.target import HONEST_SECONDS, Finding, Target, meanwhile
 
 _GARBAGE = (b"\xff" * 7, b"\x0a\xff\xff\xff\xff\x0f", bytes(range(1, 256)) * 40)
 _ALLOWED = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED}
@@ -36,13 +36,12 @@ async def number_texts(target: Target) -> Finding:
     same time.
     """
     count, text, longest = 8, "9876543210123 " * (19_000 // 14), 3.0
-    async with AsyncClient(target.address) as client:
-        calls = [asyncio.create_task(client.synthesize(text, seed=seed).read()) for seed in range(count)]
+    async with (
+        AsyncClient(target.address) as client,
+        meanwhile(client.synthesize(text, seed=seed).read() for seed in range(count)),
+    ):
         await asyncio.sleep(0.2)
         waits = [await target.tiny() for _ in range(3)]
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
     await target.until_idle()
     return Finding(
         f"tiny requests next to {count} texts of {len(text)} digits answered after {max(waits):.2f} s at most",

@@ -4,7 +4,7 @@ meanwhile, and what an attack finds.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from cosyserve.v1 import info_pb2, info_pb2_grpc
 DOOR = "/cosyserve.v1.SynthesisService/"
 HONEST_SECONDS = 60.0
 """A tiny request that takes longer has not been answered."""
+LONGEST_TINY_SECONDS = 5.0
+"""Allowed of a tiny request during an attack."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +111,25 @@ class Memory:
         while True:
             self.grown = max(self.grown, self._target.resident() - self._before)
             await asyncio.sleep(0.05)
+
+    def within(self, most: float, waited: float, seen: str = "", *, held: bool = True, also: str = "") -> Finding:
+        """most: megabytes. waited: seconds of a tiny request meanwhile. seen, also: what else was
+        measured and has to hold, in words; held: whether it does.
+        """
+        return Finding(
+            f"{seen and f'{seen}; '}{self.grown:.0f} MB more held, a tiny request answered after {waited:.2f} s",
+            f"{also}{most:.0f} MB, {LONGEST_TINY_SECONDS:.0f} s",
+            held and self.grown <= most and waited <= LONGEST_TINY_SECONDS,
+        )
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(works: Iterable[Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """They go on while the block does, and are cancelled at its end."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

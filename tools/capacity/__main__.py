@@ -10,20 +10,20 @@ gap, a request failed, or the first sound missed the limit.
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cosyserve.capacity.tables import as_text
 from cosyserve.commands.terminal.arguments import add_json, number, whole
-from cosyserve.commands.terminal.output import Parser, WrongUsage, print_json
+from cosyserve.commands.terminal.output import print_json
 from cosyserve.commands.terminal.plan_arguments import add_plan, planned
-from cosyserve.errors import SettingsError
+from tools.capacity.command_line import command, refusing
 from tools.capacity.fleet.arrivals import Curve, by_chance
 from tools.capacity.fleet.fleet import Fleet
 from tools.capacity.fleet.layout import STAGES
-from tools.capacity.fleet.outcome import Outcome
+from tools.capacity.fleet.outcome import Outcome, svg
 from tools.capacity.planned_fleet import Sample, layout, sample, speech
-from tools.capacity.plots import svg
 
 GAP_FREE = 0.99
 _MINUTES = number("number of minutes from 0.1 to 1440", lambda value: 0.1 <= value <= 1440)
@@ -60,9 +60,7 @@ def loss(text: str) -> tuple[float, str]:
 
 def arguments() -> argparse.ArgumentParser:
     """The options."""
-    parser = Parser(
-        prog="python -m tools.capacity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("tools.capacity", __doc__)
     add_plan(parser)
     parser.add_argument("--minutes", type=_MINUTES, default=10.0, help="of arrivals (default: %(default)g)")
     parser.add_argument(
@@ -107,16 +105,10 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def main(given: list[str] | None = None) -> int:
-    try:
-        options = arguments().parse_args(given)
-        profile, whole_plan = planned(options)
-    except WrongUsage as error:
-        print(f"{error.usage}cosyserve: {error}", file=sys.stderr)
-        return 2
-    except (SettingsError, OSError) as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 2
+@refusing
+def main(given: Sequence[str] | None = None) -> int:
+    options = arguments().parse_args(given)
+    profile, whole_plan = planned(options)
     part = sample(profile, whole_plan, options.most_simulated)
     failures = tuple(options.lose)
     fleet = Fleet(

@@ -6,17 +6,13 @@ its answer to the end and asks again (`make bench-gpu BENCH_ARGS="--part most"`)
 ask again at once while a second GPU for token2wav is added, with the settings as they are.
 """
 
-import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from cosyserve.capacity.profile import EngineProfile
-from cosyserve.capacity.report_file import default_profile, read_profile
-from cosyserve.commands.terminal.arguments import whole
-from cosyserve.commands.terminal.output import Parser, WrongUsage
-from cosyserve.errors import SettingsError
+from cosyserve.commands.terminal.arguments import numbers, whole
+from tools.capacity.command_line import add_report, command, profile_of, refusing
 from tools.capacity.fleet.arrivals import closed_loop, listening
 from tools.capacity.fleet.fleet import Fleet
 from tools.capacity.fleet.layout import STAGES, FleetLayout, Speech
@@ -103,40 +99,16 @@ def audio_a_second(profile: EngineProfile, callers: int, decoders: int, seed: in
     return fleet.outcome.audio / seconds
 
 
-def loads(text: str) -> list[int]:
-    """argparse type of a list of numbers."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(1 <= number <= 4096 for number in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 4096 such as 64,128")
-    return sorted(numbers)
-
-
-def main(given: list[str] | None = None) -> int:
-    parser = Parser(
-        prog="python -m tools.capacity.measured",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="report.json of `make bench-gpu` (default: an H200)"
-    )
-    parser.add_argument("--listeners", type=loads, default=list(LOADS), metavar="N,N", help="(default: 64 to 368)")
+@refusing
+def main(given: Sequence[str] | None = None) -> int:
+    parser = command("tools.capacity.measured", __doc__)
+    add_report(parser)
+    parser.add_argument("--listeners", type=numbers(1, 4096), default=LOADS, metavar="N,N", help="(default: 64 to 368)")
     parser.add_argument("--seeds", type=whole(1, 100), default=4, help="searches (default: %(default)s)")
-    try:
-        options = parser.parse_args(given)
-        profile = read_profile(options.report) if options.report else default_profile()
-    except WrongUsage as error:
-        print(f"{error.usage}cosyserve: {error}", file=sys.stderr)
-        return 2
-    except (SettingsError, OSError) as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 2
-    searches = []
+    options = parser.parse_args(given)
+    profile, searches = profile_of(options), []
     for seed in range(1, options.seeds + 1):
-        searches.append(search(profile, options.listeners, seed))
+        searches.append(search(profile, sorted(options.listeners), seed))
         print(f"search {seed}: " + ", ".join(f"{load} {share:.1%}" for load, share in searches[-1]), flush=True)
     for share, what in ((1.0, "every player"), (0.99, "99 %"), (0.95, "95 %")):
         found = [most(one, share) for one in searches]

@@ -5,22 +5,18 @@ Requests that come by chance at one GPU with both engines, simulated from a prof
 `tools.capacity.measured`: who is refused, and what those hear who are not.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cosyserve.capacity.profile import EngineProfile
-from cosyserve.capacity.report_file import default_profile, read_profile
-from cosyserve.commands.terminal.arguments import whole
-from cosyserve.commands.terminal.output import Parser, WrongUsage
+from cosyserve.commands.terminal.arguments import numbers, whole
 from cosyserve.errors import SettingsError
 from cosyserve.load.measurement import percentile
+from tools.capacity.command_line import add_report, command, profile_of, refusing
 from tools.capacity.fleet.arrivals import by_chance
 from tools.capacity.fleet.fleet import Fleet
 from tools.capacity.fleet.layout import STAGES, FleetLayout, Speech
-from tools.capacity.measured import loads
 
 SENTENCES = (2.0, 7.0)
 """Seconds, as the sentences of `bench.field` have; 4.5 on average."""
@@ -93,36 +89,30 @@ def heard(
     )
 
 
+@refusing
 def main(given: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        prog="python -m tools.capacity.overload",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("tools.capacity.overload", __doc__)
+    add_report(parser)
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="report.json of `make bench-gpu` (default: an H200)"
+        "--rates", type=numbers(1, 4096), default=(60, 80), metavar="N,N", help="a second (default: 60,80)"
     )
-    parser.add_argument("--rates", type=loads, default=[60, 80], metavar="N,N", help="a second (default: 60,80)")
     parser.add_argument(
         "--pages", type=whole(1, 1 << 20), default=440, help="seconds of sound that the pool holds (default: 440)"
     )
     parser.add_argument(
-        "--sentences", type=loads, default=[2, 7], metavar="N,N", help="shortest and longest, seconds (default: 2,7)"
+        "--sentences",
+        type=numbers(1, 4096),
+        default=(2, 7),
+        metavar="N,N",
+        help="shortest and longest, seconds (default: 2,7)",
     )
     parser.add_argument("--unlimited", action="store_true", help="without the orchestrator's adaptive limit")
-    try:
-        options = parser.parse_args(list(given) if given is not None else None)
-        profile = read_profile(options.report) if options.report else default_profile()
-        if len(options.sentences) != 2:
-            raise SettingsError("--sentences takes the shortest and the longest, such as 2,7")
-    except WrongUsage as error:
-        print(f"{error.usage}cosyserve: {error}", file=sys.stderr)
-        return 2
-    except (SettingsError, OSError) as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 2
+    options = parser.parse_args(given)
+    profile = profile_of(options)
+    if len(options.sentences) != 2:
+        raise SettingsError("--sentences takes the shortest and the longest, such as 2,7")
     for rate in options.rates:
-        least, longest = options.sentences
+        least, longest = sorted(options.sentences)
         one = heard(profile, rate, options.pages, adaptive=not options.unlimited, sentences=(least, longest))
         print(
             f"{rate} a second, {options.pages} pages: {one.refused} of {one.arrived} refused, {one.gap_free:.1%} of "

@@ -25,10 +25,9 @@ from services.token2wav.engines.artifacts import OWN, PRECISIONS, graph_file, gr
 from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.loading import network_files
 from tools.model.graphs.calibration import scales_of
-from tools.model.graphs.flow_graphs import flow_graphs
 from tools.model.graphs.graph import Array, Precision, write
+from tools.model.graphs.networks import flow_graphs, vocoder_graphs
 from tools.model.graphs.velocity_graph import VelocityGraph, read_published
-from tools.model.graphs.vocoder_graphs import vocoder_graphs
 from tools.model.output.command import check_graphs, command, engine_cache, graphs_arguments, say
 from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import in_units

@@ -28,7 +28,7 @@ from services.orchestrator.aligning.acoustic import AcousticModel
 from services.orchestrator.aligning.untimed import Untimed
 from tools.quality.command import ending
 from tools.quality.recordings.recording import Sentence, read_sentences, spread
-from tools.quality.word_times import SEED, Exactness, exactness_of, sounding
+from tools.quality.word_times import SEED, Exactness, as_table, exactness_of, sounding
 
 
 @dataclass(frozen=True)
@@ -130,12 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps(asdict(result), indent=1))
         return
-    print(f"{'border':<14}{'words':>7}{'bias s':>9}{'mean s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
-    for each in result.borders:
-        print(
-            f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.mean:>9.3f}{each.median:>10.3f}"
-            f"{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
-        )
+    print(as_table(result.borders))
     print(
         f"{result.refused} of {result.lines} lines not aligned; with the words of another line "
         f"{result.wrong_refused} of {result.wrong_lines}; {result.processor_seconds} processor seconds for one of sound"

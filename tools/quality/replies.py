@@ -23,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import model_directory
+from cosyserve.commands.terminal.arguments import model_directory, numbers
 from cosyserve.errors import InvalidRequest
 from tools.quality.command import add_speaking, ending, names, reported
 from tools.quality.recordings.recording import Sentence, read_sentences, spread, write_recording
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         "--replies", type=Path, default=REPLIES, metavar="FILE", help="one a line (default: the held-out list)"
     )
     add_speaking(options)
-    options.add_argument("--seeds", type=_numbers, default=(1, 2), metavar="N,N", help="(default: 1,2)")
+    options.add_argument("--seeds", type=numbers(0, 2**32 - 1), default=(1, 2), metavar="N,N", help="(default: 1,2)")
     source = options.add_mutually_exclusive_group()
     source.add_argument(
         "--recording",
@@ -134,10 +134,6 @@ def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[Spoken
         if arguments.convert:
             return asyncio.run(converted(model, arguments.server, voices, replies, arguments.seeds, arguments.convert))
         return asyncio.run(spoken(model, arguments.server, voices, replies, arguments.seeds))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(","))
 
 
 if __name__ == "__main__":

@@ -132,6 +132,17 @@ def exactness_of(border: str, errors: Sequence[float]) -> Exactness:
     )
 
 
+def as_table(borders: Sequence[Exactness]) -> str:
+    """For people."""
+    lines = [f"{'border':<14}{'words':>7}{'bias s':>9}{'mean s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}"]
+    lines += [
+        f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.mean:>9.3f}{each.median:>10.3f}"
+        f"{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
+        for each in borders
+    ]
+    return "\n".join(lines)
+
+
 def _letters(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
@@ -182,11 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps([asdict(each) for each in result], indent=1))
     else:
-        print(f"{'border':<14}{'words':>7}{'bias s':>9}{'mean s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
-        for each in result:
-            print(
-                f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.mean:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
-            )
+        print(as_table(result))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ FIRST_TOUCHED, CHANGED = 8, 1e-7
 
 
 def verify(directory: Path, report: Report) -> None:
-    """See `tools.verify.vocoder`."""
+    """As `tools.verify.vocoder`, of causal HiFT."""
     model = ModelDirectory(directory)
     config = read_config(model)
     noise = ReferenceNoise(model, config)

@@ -44,6 +44,21 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+def numbers(least: int, most: int) -> Callable[[str], tuple[int, ...]]:
+    """argparse type of whole numbers within a range, with commas between them."""
+
+    def read(text: str) -> tuple[int, ...]:
+        try:
+            values = tuple(int(part) for part in text.split(","))
+        except ValueError:
+            values = ()
+        if not values or not all(least <= value <= most for value in values):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from {least} to {most} such as 1,4,16")
+        return values
+
+    return read
+
+
 def number(form: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:
     """argparse type of a number that is `allowed`; form: which numbers these are, in words."""
 

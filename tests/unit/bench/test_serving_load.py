@@ -1,5 +1,5 @@
-"""The load generator: what its player hears as a gap, who asks when, and what the report makes of
-it.
+"""The load generator: what its player hears as a gap, who asks when, what the report makes of it,
+and sentences of a length that is asked for.
 """
 
 import argparse
@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 
 from bench import serving
+from bench.load.stack import TEXTS
 from bench.reports.plots import plot
 from bench.reports.serving_report import Level, level, read_json, row, write_json
 from cosyserve.client import Encoding
 from cosyserve.client.types import STAGES, Header, Summary
 from cosyserve.load.measurement import Outcome, Refusal, closed_loop, poisson
 from cosyserve.load.player import Heard, Player, Stall
+from cosyserve.model_directory import ModelDirectory
+from services.llm.generation.config import read_config
+from tests.stacks.up_process import DEMO, TINY
 
 NONE = dict.fromkeys(STAGES, 0.0)
 HEADER = Header(7, "demo", Encoding.LINEAR16, 24_000, "continuous", "")
@@ -128,3 +132,21 @@ def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> N
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="no request of 2 poisson streams was answered: 1 refused, 0 failed"):
         level("poisson", 2, Outcome(refusals=[Refusal(0.1, 1.0)]), None)
+
+
+def test_texts_take_so_many_seconds_on_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [40 + 5 * at for at in range(len(TEXTS))]
+    monkeypatch.setattr(serving, "text_ids", lambda model, texts: [(0,) * count for count in counts])
+    made = serving.sentences_of(DEMO, 10.0, tmp_path)
+    lengths = read_config(ModelDirectory(made)).lengths
+    shortest, longest = ([bound(count) for count in counts] for bound in (lengths.shortest, lengths.longest))
+    assert shortest == longest
+    assert sum(longest) / len(longest) == pytest.approx(250, abs=1)
+    assert {each.name for each in made.iterdir()} == {each.name for each in DEMO.iterdir()}
+    assert (made / "flow.pt").samefile(DEMO / "flow.pt")
+
+
+def test_a_yaml_without_ratios_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "text_ids", lambda model, texts: [(0,)])
+    with pytest.raises(ValueError, match="yaml has 0 of min_token_text_ratio and max_token_text_ratio"):
+        serving.sentences_of(TINY, 10.0, tmp_path)

@@ -10,9 +10,8 @@ from cosyserve.capacity.demand import Demand
 from cosyserve.capacity.plan import SEPARATE, Choices, plan
 from cosyserve.capacity.report_file import default_profile
 from tools.capacity.__main__ import curve, loss, main
-from tools.capacity.fleet.outcome import Period
+from tools.capacity.fleet.outcome import Period, svg
 from tools.capacity.planned_fleet import layout, sample
-from tools.capacity.plots import svg
 
 PROFILE = default_profile()
 

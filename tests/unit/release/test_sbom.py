@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tools.release.closure import NotInstalled, closure
-from tools.release.sbom import bill, text_of
+from tools.release.sbom import NotInstalled, bill, closure, text_of
 
 
 def component(name: str, version: str = "1.0", **more: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""What became of the requests: by itself and over time."""
+"""What became of the requests: by itself, over time, and drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cosyserve.load.measurement import percentile
 from cosyserve.load.player import Player
+from tools.capacity.fleet.layout import STAGES
+from tools.panels import Line, Panel, drawing
 
 
 @dataclass
@@ -99,3 +101,37 @@ class Outcome:
 def of_all(periods: Sequence[Period], percent: float) -> list[float | None]:
     """The percentile of the first sound of each period, in seconds."""
     return [percentile(one.first_sounds, percent) for one in periods]
+
+
+def panels(periods: Sequence[Period]) -> list[Panel]:
+    """What there is to see of a run."""
+    percentiles = [Line(f"p{percent}", _milliseconds(of_all(periods, percent))) for percent in (50, 95, 99)]
+    shares = [None if (one := period.gap_free_share) is None else 100 * one for period in periods]
+    least = min([share for share in shares if share is not None], default=100.0)
+    return [
+        Panel(
+            "requests in the period, and streams at its end",
+            [Line("requests", [one.arrived for one in periods]), Line("streams", [one.streams for one in periods])],
+        ),
+        Panel(
+            "pods that serve",
+            [Line(name, [one.replicas.get(name, 0) for one in periods], steps=True) for name in STAGES],
+        ),
+        Panel("players without a gap, %", [Line("gap-free", shares)], least=min(least - 1.0, 99.0)),
+        Panel("first sound, ms", percentiles),
+        Panel(
+            "requests refused, failed",
+            [Line("refused", [one.refused for one in periods]), Line("failed", [one.failed for one in periods])],
+        ),
+    ]
+
+
+def _milliseconds(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else 1000 * value for value in values]
+
+
+def svg(title: str, periods: Sequence[Period]) -> str:
+    """Load, pods, players without a gap, first sound and refusals. Raises ValueError for a run
+    without periods.
+    """
+    return drawing(title, [period.at for period in periods], panels(periods))

@@ -2,9 +2,7 @@
 step, which takes its time, and is then settled.
 """
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from services.token2wav.decoders.interface import StepInput
@@ -16,17 +14,6 @@ from tools.capacity.timing.paged_decoder import PagedTimes, TimedPagedDecoder
 from tools.capacity.timing.pod_clock import Parked, PodClock, StepTime
 
 
-@dataclass(frozen=True)
-class Planned:
-    """What settling a step and choosing the next one took. seconds: of processor time of this
-    thread. streams: that are open; taking_part: in the next step.
-    """
-
-    seconds: float
-    streams: int
-    taking_part: int
-
-
 class DrivenBatcher:
     """batcher: to open, feed and cancel streams; `wake` has to be called after each of these."""
 
@@ -36,10 +23,6 @@ class DrivenBatcher:
         self._clock, self._decoder, self._time = clock, decoder, StepTime(clock)
         self.batcher = Batcher({Profile.CONTINUOUS: decoder}, limits, broke, clock=self._time)
         self._busy = self._over = False
-        self.planned: Callable[[Planned], None] | None = None
-        """Called with what the scheduler took between two steps; None: nothing is measured."""
-        self._settled = 0.0
-        """Seconds that settling the step before has taken."""
         self._forget_look: Callable[[], None] = lambda: None
 
     def wake(self) -> None:
@@ -47,21 +30,16 @@ class DrivenBatcher:
         if self._busy or self._over:
             return
         self._forget_look()
-        began = time.thread_time() if self.planned else 0.0
         try:
             # What `Batcher.serve` does, but for waiting: that is `Parked`.
             works = self.batcher._next()
         except Parked as parked:
-            self._settled = 0.0
             if parked.seconds is not None:
                 self._forget_look = self._clock.after(parked.seconds, self.wake)
             return
         if works is None:
             self._over = True
             return
-        if self.planned is not None:
-            seconds, self._settled = self._settled + time.thread_time() - began, 0.0
-            self.planned(Planned(seconds, self.batcher.stats().streams, len(works)))
         self._busy = True
         began, seconds = (
             self._clock.now(),
@@ -74,10 +52,7 @@ class DrivenBatcher:
             return
         self._time.began = began
         self._decoder.ended = self._ended
-        settling = time.thread_time() if self.planned else 0.0
         self.batcher._step(works)
-        if self.planned is not None:
-            self._settled = time.thread_time() - settling
         self._busy = False
         self.wake()
 

@@ -13,7 +13,7 @@ from bench.field.answer import ANSWERED, FAILED, REFUSED
 from bench.field.arrivals import Request, schedule
 from bench.field.caller import Job, called
 from bench.field.loads import GRPC, HTTP, Amount, Load, groups
-from bench.field.texts import SENTENCES, texts
+from bench.field.sentences import SENTENCES, texts
 from bench.load.http_caller import Refused
 from cosyserve.errors import Unavailable
 

@@ -26,7 +26,7 @@ from tests.stacks.up_process import TINY3
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.graph_comparison import compare, first_difference, tolerance
 from tools.model.export import estimator_weights, flow_weights, graphs
-from tools.model.graphs import flow_graphs, vocoder_graphs
+from tools.model.graphs import networks
 from tools.model.graphs.dit_graph import DitGraph
 from tools.model.graphs.execute import by_onnx_runtime, on_cpu
 from tools.model.graphs.graph import Precision, write
@@ -106,12 +106,12 @@ def test_the_published_form_is_taken(tmp_path: Path) -> None:
 
 def test_a_network_without_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = replace(COSYVOICE3, flow_network="made-up", vocoder_network="made-up")
-    for module in (flow_graphs, vocoder_graphs, shapes):
+    for module in (networks, shapes):
         monkeypatch.setattr(module, "token2wav_networks", lambda directory: unknown)
     with pytest.raises(ModelError, match="flow's network 'made-up' has no graphs; there are conformer-unet, dit"):
-        flow_graphs.flow_graphs(ModelDirectory(TINY3))
+        networks.flow_graphs(ModelDirectory(TINY3))
     with pytest.raises(ModelError, match="vocoder's network 'made-up' has no graphs; there are hift, causal-hift"):
-        vocoder_graphs.vocoder_graphs(ModelDirectory(TINY3))
+        networks.vocoder_graphs(ModelDirectory(TINY3))
     with pytest.raises(ModelError, match="engines run the vocoder networks hift, causal-hift; this one is made-up"):
         shapes.frames_around(ModelDirectory(TINY3))
 

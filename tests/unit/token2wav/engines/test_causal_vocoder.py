@@ -26,7 +26,7 @@ from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder
 from tests.stacks.up_process import TINY3
 from tools.model.graphs.graph import write
-from tools.model.graphs.vocoder_graphs import vocoder_graphs
+from tools.model.graphs.networks import vocoder_graphs
 
 CPU, DIRECTORY = torch.device("cpu"), ModelDirectory(TINY3)
 SEED, FRAMES = 11, 141

@@ -1,4 +1,4 @@
-"""Does its time show whether a key is right? `python -m bench.access.key_timing
+"""Does its time show whether a key is right? `python -m bench.key_timing
 [--pairs 10000] [--keys 100] [--json FILE]`
 
 Each pair is the look-up of one key of a ring and of one that no ring has, in random order, without
@@ -75,7 +75,7 @@ def compared(ring: KeyRing, right: Sequence[str], place: str, pairs: int) -> Com
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if it does."""
-    parser = command("bench.access.key_timing", __doc__)
+    parser = command("bench.key_timing", __doc__)
     parser.add_argument("--pairs", type=int, default=10_000, help="of each place (default: %(default)s)")
     parser.add_argument("--keys", type=int, default=100, help="in the ring (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here as well")

@@ -1,7 +1,12 @@
-"""Orchestrators that share the replicas of a stage, in virtual time: the choice is the product's
-own, reports are as old as they are over a real connection.
+"""How evenly do several orchestrators spread their calls over the replicas of a stage?
+`python -m bench.replica_choice`
+
+A simulation in virtual time: the choice is the product's own, beside others; reports of the load
+are as old as they are over a real connection. Printed are the calls at the fullest replica relative
+to the mean, the difference to the emptiest, and the calls that each replica got.
 """
 
+import argparse
 import heapq
 import itertools
 import random
@@ -176,3 +181,22 @@ LOADS = {
     "thirty at once": Load(per_second=8.0, together=30),
     "ten at once": Load(per_second=16.0, together=10),
 }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.replica_choice", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2_000.0, help="simulated for each figure")
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--gap", type=float, nargs="+", default=[0.2, 1.0], help="seconds between two reports")
+    options = parser.parse_args()
+    for gap, (load_name, load) in itertools.product(options.gap, LOADS.items()):
+        for name, choice in CHOICES.items():
+            spread = Simulation(load, choice, options.replicas, gap).run(options.seconds)
+            print(
+                f"{gap:g} s  {load_name:15} {name:22} {spread.fullest:5.2f} {spread.difference:6.2f}   {spread.begun}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

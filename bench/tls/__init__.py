@@ -1,1 +1,0 @@
-"""What TLS and client certificates cost a request."""
