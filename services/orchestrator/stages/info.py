@@ -62,7 +62,8 @@ class StageInfo:
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
         """The load of each serving replica. everywhere: what a second of speech costs counts on any
-        device; otherwise only where streams do not share steps, and fakes have no load. A replica that does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
+        device; otherwise only where streams do not share steps, and fakes have no load. A replica
+        that does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
         """
         known: dict[tuple[str, str], _LastReport] = {}
         for stage, address, answer in await self._of_all(_get_info, serving=True):
