@@ -84,7 +84,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     notified.append(lambda: cut.changed(token2wav.serving_replicas()))
     stages = Stages(
         FrontendStage(frontend, texts, hedging),
-        VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging),
+        VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging, cut=cut),
         LlmStage(llm, policy(llm), settings.guards, lambda: grid.as_block, cut),
         Token2WavStage(token2wav, policy(token2wav), settings.guards, cut),
         AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),
