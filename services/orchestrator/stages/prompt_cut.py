@@ -17,33 +17,33 @@ class PromptCut:
     """
 
     def __init__(self) -> None:
-        self._told: dict[Replica, tuple[Identity, int]] = {}
+        self._said: dict[Replica, tuple[Identity, int]] = {}
 
-    def tells(self, replica: Replica, engine: Identity, first_hop_tokens: int) -> None:
+    def says(self, replica: Replica, engine: Identity, first_hop_tokens: int) -> None:
         """A replica answered. first_hop_tokens: 0, its prompts are not cut."""
-        self._told[replica] = engine, first_hop_tokens
+        self._said[replica] = engine, first_hop_tokens
 
     def changed(self, serving: Collection[Replica]) -> None:
         """Call when the health of token2wav may have changed. A replica that comes back counts as a
         new one.
         """
-        self._told = {replica: told for replica, told in self._told.items() if replica in serving}
+        self._said = {replica: said for replica, said in self._said.items() if replica in serving}
 
     def of(self, engine: Identity | None) -> set[int]:
         """First hops of the replicas that may speak a sentence. engine: the one that has begun its
-        request, and speaks all of it; None: not known yet. Until one has told, prompts count as not
+        request, and speaks all of it; None: not known yet. Until one has said, prompts count as not
         cut.
         """
-        known = {first_hop for identity, first_hop in self._told.values() if identity == engine}
-        return known or {first_hop for _, first_hop in self._told.values()} or {0}
+        known = {first_hop for identity, first_hop in self._said.values() if identity == engine}
+        return known or {first_hop for _, first_hop in self._said.values()} or {0}
 
     @property
     def first_hop_tokens(self) -> int:
         """That of all replicas; 0 where they differ: a first sound then needs no more tokens than
         is said.
         """
-        told = self.of(None)
-        return told.pop() if len(told) == 1 else 0
+        said = self.of(None)
+        return said.pop() if len(said) == 1 else 0
 
     def first_hop(self, prompt_tokens: int, least: int, engine: Identity | None) -> int:
         """Tokens of the first hop behind a prompt, which the first message has, with look-ahead.

@@ -102,7 +102,7 @@ class Token2WavStage:
                             setup.expected_identity.CopyFrom(news.identity)
                             engines.token2wav = identity_from_proto(news.identity)
                             engines.euler_steps = news.euler_steps or spec.EULER_STEPS
-                            self.cut.tells(replica, engines.token2wav, news.first_hop_tokens)
+                            self.cut.says(replica, engines.token2wav, news.first_hop_tokens)
                         if news.audio:
                             if news.start_sample != setup.start_sample:
                                 raise InternalFault(
@@ -133,7 +133,7 @@ class Token2WavStage:
                 async for response in messages(call):
                     if response.audio.HasField("identity"):
                         engine = identity_from_proto(response.audio.identity)
-                        self.cut.tells(replica, engine, response.audio.first_hop_tokens)
+                        self.cut.says(replica, engine, response.audio.first_hop_tokens)
         except grpc.aio.AioRpcError as error:
             raise as_error(error, self.replicas.stage) from error
 

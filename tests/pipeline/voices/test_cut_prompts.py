@@ -61,7 +61,7 @@ def test_both_cut_the_same(first_hop: int) -> None:
         left = len(trim_prompt(voice, first_hop).tokens)
         assert left == tokens - cut_for(tokens, first_hop)
         cut = PromptCut()
-        cut.tells(replica(), ENGINE, first_hop)
+        cut.says(replica(), ENGINE, first_hop)
         assert cut.first_hop(tokens, 1, None) == tokens_to_first_border(left, 1)
         if first_hop and tokens >= 74:
             assert cut.first_hop(tokens, 1, ENGINE) == first_hop
@@ -70,9 +70,9 @@ def test_both_cut_the_same(first_hop: int) -> None:
 def test_where_replicas_differ_the_one_that_speaks_the_request_decides() -> None:
     cut, old, new = PromptCut(), replica(), replica()
     assert (cut.first_hop(87, 1, None), cut.first_hop_tokens) == (13, 0)
-    cut.tells(new, ENGINE, 20)
+    cut.says(new, ENGINE, 20)
     assert (cut.first_hop(87, 1, None), cut.first_hop_tokens) == (20, 20)
-    cut.tells(old, OTHER, 0)
+    cut.says(old, OTHER, 0)
     assert (cut.first_hop(87, 1, ENGINE), cut.first_hop(87, 1, OTHER), cut.first_hop_tokens) == (20, 13, 0)
     cut.changed([new])
     assert (cut.first_hop(87, 1, OTHER), cut.first_hop_tokens) == (20, 20)
@@ -89,8 +89,8 @@ def test_where_replicas_differ_the_one_that_speaks_the_request_decides() -> None
 )
 def test_before_that_the_one_that_waits_longest_waits_for_the_fewest_tokens(prompt_tokens: int, first_hop: int) -> None:
     cut = PromptCut()
-    cut.tells(replica(), ENGINE, 20)
-    cut.tells(replica(), OTHER, 0)
+    cut.says(replica(), ENGINE, 20)
+    cut.says(replica(), OTHER, 0)
     assert cut.first_hop(prompt_tokens, 1, None) == first_hop
 
 
