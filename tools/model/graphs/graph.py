@@ -84,7 +84,7 @@ class Graph:
         if name not in self._weights:
             if array.dtype.kind == "f" and not np.isfinite(array.astype(np.float32)).all():
                 raise ValueError(f"{self.name}: weight {name} has values that {array.dtype} cannot hold")
-            # Not ascontiguousarray, which makes a vector of a scalar: TensorRT's Range takes scalars.
+            # ascontiguousarray makes a vector of a scalar, which TensorRT's Range does not take.
             self._weights[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         return name
 
