@@ -102,7 +102,8 @@ class Batcher:
             ahead, behind = neighbours(sentence, self._slots)
             now, follows = self._clock.now(), ahead is not None or behind is not None
             self._budget.check_room(self._slots, needed, follows=follows, now=now)
-            self._budget.room.opened()
+            if not follows:
+                self._budget.room.opened()
             slot = StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load)
             slot.opens(now, ahead, behind)
             self._slots.append(slot)
