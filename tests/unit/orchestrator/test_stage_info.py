@@ -48,11 +48,6 @@ async def stage(*tellers: Telling) -> AsyncIterator[tuple[StageInfo, list[Replic
         yield StageInfo([found]), replicas
 
 
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_info, "ANSWER_SECONDS", 0.1)
-
-
 async def factors(info: StageInfo) -> list[float | None]:
     return [one.load and one.load.real_time_factor for one in await info.loads(everywhere=False)]
 
@@ -72,7 +67,10 @@ async def test_streams_of_a_gpu_do_not_share_steps_that_take_one_of_them() -> No
         assert [one.shares_steps for one in await info.loads(everywhere=False)] == [False, False, True]
 
 
-async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_while_it_serves() -> None:
+async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_while_it_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stage_info, "ANSWER_SECONDS", 0.5)
     one, other = Telling(0.4), Telling(0.2)
     async with stage(one, other) as (info, replicas):
         limit = AdaptiveLimit(16)
