@@ -1,6 +1,6 @@
-"""`cosyserve accept MODEL`: examines this machine, converts the model and builds the engines that
-are installed here, compares each with the readable one, has sentences spoken and heard, and loads
-the services.
+"""`cosyserve accept MODEL [--token2wav-model DIR]`: examines this machine,
+converts the model and builds the engines that are installed here, compares each with the readable
+one, has sentences spoken and heard, and loads the services.
 
 Every step is a command of its own with a limit; one that fails stops no other, one that cannot run
 here says why and counts as not run. The same command goes on where it was stopped. Exit status: 0
@@ -22,14 +22,15 @@ from bench.parts.command import add_options, execute
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
 from bench.parts.provenance import ROOT, SOURCES, Subject, source, subject
-from cosyserve.commands.terminal.arguments import number, numbers, whole
+from cosyserve.commands.terminal.arguments import decoder_directory, number, numbers, whole
 from cosyserve.commands.terminal.output import WRONG_USAGE, Parser, WrongUsage, print_json, report_failure
 from cosyserve.errors import ModelError
+from cosyserve.generations.model_pair import DECODER_MODEL, decoding_directory
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, this_machine
 from cosyserve.model_directory import ModelDirectory
 
 VOICES = "COSYSERVE_FRONTEND_VOICES_URL"
-WEIGHTS = ("llm.pt", "flow.pt", "hift.pt")
+LLM_WEIGHTS, TOKEN2WAV_WEIGHTS = "llm.pt", ("flow.pt", "hift.pt")
 GPU_STREAMS, CPU_STREAMS = (1, 16), (1,)
 
 
@@ -37,6 +38,12 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     options = Parser(prog="cosyserve accept", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    options.add_argument(
+        "--token2wav-model",
+        type=Path,
+        metavar="DIR",
+        help=f"directory of another flow and vocoder for its speech tokens (default: {DECODER_MODEL}, else MODEL's)",
+    )
     add_options(options, "build/acceptance")
     options.add_argument(
         "--voices", metavar="URL", help="store of made voices, for a model that has none (default: the model's own)"
@@ -70,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wants_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         options = parser().parse_args(arguments)
-        hash_of_model = _content(options.model)
+        decoder = decoder_directory(options)
+        hash_of_model = _content(options.model, decoder)
     except WrongUsage as error:
         if not wants_json:
             sys.stderr.write(error.usage)
@@ -81,8 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out = options.out.resolve()
     if options.voices:
         os.environ[VOICES] = options.voices  # of every step, and what it starts
+    if decoder is not None:
+        os.environ[DECODER_MODEL] = str(decoder := decoder.resolve())
     scope = Scope(
         model=options.model.resolve(),
+        decoder=decoder,
         out=options.out,
         machine=machine,
         voices=bool(options.voices),
@@ -96,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = [step.part for step in wanted]
 
     def report(out: Path, _: Sequence[Part], ledger: Ledger) -> None:
-        keep(out, wanted, ledger, options.model)
+        keep(out, wanted, ledger, scope.name)
 
     # On standard output comes the report alone.
     with contextlib.nullcontext() if options.list else contextlib.redirect_stdout(sys.stderr):
@@ -106,16 +117,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended
     found = verdicts(options.out, wanted, ledger)
     if options.json:
-        print_json(as_dict(found, ledger, options.model))
+        print_json(as_dict(found, ledger, scope.name))
     else:
-        print(text(found, ledger, options.model), end="")
+        print(text(found, ledger, scope.name), end="")
     return status(found)
 
 
-def _content(model: Path) -> str:
-    """Hash of the weights. Raises ModelError for what is no model directory."""
-    directory = ModelDirectory(model)
-    return directory.content_hash((*WEIGHTS, directory.yaml_name))
+def _content(model: Path, decoder_model: Path | None) -> str:
+    """Hash of the weights, of a model of two directories both. Raises ModelError for what is no
+    model directory, and for directories that do not belong together.
+    """
+    directory, decoder = ModelDirectory(model), decoding_directory(model, decoder_model)
+    if decoder_model is None:
+        return directory.content_hash((LLM_WEIGHTS, *TOKEN2WAV_WEIGHTS, directory.yaml_name))
+    of_llm = directory.content_hash((LLM_WEIGHTS, directory.yaml_name))
+    return f"{of_llm}-{decoder.content_hash((*TOKEN2WAV_WEIGHTS, decoder.yaml_name))}"
 
 
 def _subject(machine: Machine, model: str) -> Subject:

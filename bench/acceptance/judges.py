@@ -30,9 +30,11 @@ def doctor(figures: Mapping[str, Any]) -> Judgement:
 
 
 def inspected(figures: Mapping[str, Any]) -> Judgement:
-    parameters = figures["llm"]["parameters"] + sum(part["parameters"] for part in figures["token2wav"].values())
-    problems = figures["problems"]
-    said = f"{parameters / 1e6:.1f} million parameters, {len(figures['voices'])} voices"
+    """A directory of flow and vocoder alone has no speech-token model and no voices."""
+    parts = [*figures["token2wav"].values(), *([figures["llm"]] if "llm" in figures else [])]
+    parameters, problems = sum(part["parameters"] for part in parts), figures["problems"]
+    said = f"{parameters / 1e6:.1f} million parameters"
+    said += f", {len(figures['voices'])} voices" if "voices" in figures else ""
     return Judgement("; ".join([said, *map(str, problems)]), "no problem", not problems)
 
 

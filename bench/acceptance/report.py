@@ -33,9 +33,9 @@ def summary(found: Sequence[Verdict]) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in (PASSED, FELL_SHORT, NOT_RUN))
 
 
-def as_dict(found: Sequence[Verdict], ledger: Ledger, model: Path) -> Mapping[str, Any]:
+def as_dict(found: Sequence[Verdict], ledger: Ledger, model: str) -> Mapping[str, Any]:
     return {
-        "model": str(model),
+        "model": model,
         "subject": asdict(ledger.subject),
         "status": status(found),
         "summary": summary(found),
@@ -43,7 +43,7 @@ def as_dict(found: Sequence[Verdict], ledger: Ledger, model: Path) -> Mapping[st
     }
 
 
-def text(found: Sequence[Verdict], ledger: Ledger, model: Path) -> str:
+def text(found: Sequence[Verdict], ledger: Ledger, model: str) -> str:
     """Markdown."""
     rows = [
         (one.name, one.verdict, one.figure or one.why, one.limit, f"{one.seconds:.0f} s" if one.seconds else "")
@@ -59,7 +59,7 @@ def text(found: Sequence[Verdict], ledger: Ledger, model: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def keep(out: Path, steps: Sequence[Step], ledger: Ledger, model: Path) -> None:
+def keep(out: Path, steps: Sequence[Step], ledger: Ledger, model: str) -> None:
     """Write `report.md` and `report.json`."""
     found = verdicts(out, steps, ledger)
     (out / "report.md").write_text(text(found, ledger, model), encoding="utf-8")

@@ -1,5 +1,6 @@
-"""`python -m bench.acceptance.sound MODEL --configuration NAME --json FILE`: does the token2wav
-engine of a configuration make the sound that the readable one makes of the same speech tokens?
+"""`python -m bench.acceptance.sound MODEL --configuration NAME --json FILE
+[--token2wav-model DIR]`: does the token2wav engine of a configuration make the sound that the
+readable one makes of the same speech tokens?
 
 The speech-token model, readable, speaks each text once. Both engines make sound of its tokens,
 which is compared by the logarithms of its short-time spectra: engines of half precision round the
@@ -22,6 +23,7 @@ from bench.load.engines import Speaker, batcher, generated, speech_tokens, text_
 from bench.load.stack import TEXTS
 from bench.parts.part import write
 from cosyserve.audio.encoding import from_pcm
+from cosyserve.generations.model_pair import pair_variables
 from cosyserve.host.hardware import this_machine
 from cosyserve.host.starting.configurations import BY_NAME
 from cosyserve.host.starting.plan import Plan, forced, make_plan
@@ -104,13 +106,19 @@ async def compare(model: Path, settings: Token2WavSettings, count: int) -> list[
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.acceptance.sound", description=__doc__)
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument(
+        "--token2wav-model", type=Path, metavar="DIR", help="of flow and vocoder, where they are others"
+    )
     parser.add_argument("--configuration", choices=tuple(BY_NAME), required=True, help="of cosyserve start")
     parser.add_argument("--sentences", type=int, default=3, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="where the figures go")
     options = parser.parse_args(arguments)
     with user_errors("bench.acceptance.sound"):
-        machine = this_machine()
-        plan = make_plan(forced(options.configuration, machine), machine, options.model, forced=True)
+        machine, decoder = this_machine(), options.token2wav_model
+        os.environ |= pair_variables(options.model, decoder)
+        plan = make_plan(
+            forced(options.configuration, machine), machine, options.model, forced=True, decoder_model=decoder
+        )
         settings = settings_of(plan, options.model)
         found = asyncio.run(compare(options.model, settings, options.sentences))
     for one in found:

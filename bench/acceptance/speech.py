@@ -1,15 +1,18 @@
-"""`python -m bench.acceptance.speech MODEL --configuration NAME --json FILE`: all services with one
-configuration of `cosyserve start`, and a sentence through them.
+"""`python -m bench.acceptance.speech MODEL --configuration NAME --json FILE
+[--token2wav-model DIR]`: all services with one configuration of `cosyserve start`, and a sentence
+through them.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 
 from bench.load.command_line import user_errors
 from bench.load.stack import report
 from bench.parts.part import write
+from cosyserve.generations.model_pair import pair_variables
 from cosyserve.host.hardware import this_machine
 from cosyserve.host.starting.configurations import BY_NAME
 from cosyserve.host.starting.measurement import run_trial, table
@@ -19,12 +22,18 @@ from cosyserve.host.starting.plan import forced, make_plan
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.acceptance.speech", description=__doc__)
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument(
+        "--token2wav-model", type=Path, metavar="DIR", help="of flow and vocoder, where they are others"
+    )
     parser.add_argument("--configuration", choices=tuple(BY_NAME), required=True, help="of cosyserve start")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="where the figures go")
     options = parser.parse_args(arguments)
     with user_errors("bench.acceptance.speech"):
-        machine = this_machine()
-        plan = make_plan(forced(options.configuration, machine), machine, options.model, forced=True)
+        machine, decoder = this_machine(), options.token2wav_model
+        os.environ |= pair_variables(options.model, decoder)
+        plan = make_plan(
+            forced(options.configuration, machine), machine, options.model, forced=True, decoder_model=decoder
+        )
         trial = asyncio.run(run_trial(plan, options.model, None, report))
     print(table([trial]))
     figures = {"reason": trial.reason, "start_seconds": trial.start_seconds}

@@ -38,9 +38,10 @@ compares its parts; empty: it has no parts to build.
 class Scope:
     """What is accepted, and how far.
 
-    out: folder of figures, conversions and report. voices: whether there is a store of made voices.
-    sentences, most_errors: spoken to the recogniser, and the word error rate allowed. voice: the
-    only one that speaks them; empty: all. streams, seconds: of the load test.
+    decoder: directory of flow and vocoder, where they are not those of `model`. out: folder of
+    figures, conversions and report. voices: whether there is a store of made voices. sentences,
+    most_errors: spoken to the recogniser, and the word error rate allowed. voice: the only one that
+    speaks them; empty: all. streams, seconds: of the load test.
     """
 
     model: Path
@@ -52,6 +53,22 @@ class Scope:
     voice: str = ""
     streams: tuple[int, ...] = (1,)
     seconds: float = 20.0
+    decoder: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the report."""
+        return f"{self.model} with {self.decoder}" if self.decoder else str(self.model)
+
+    @property
+    def token2wav(self) -> Path:
+        """The directory of flow and vocoder."""
+        return self.decoder or self.model
+
+    @property
+    def second(self) -> tuple[str, ...]:
+        """Names it to a command that takes both directories."""
+        return ("--token2wav-model", str(self.decoder)) if self.decoder else ()
 
     @property
     def voiceless(self) -> str:
@@ -86,18 +103,20 @@ def _cosyserve(*words: object) -> tuple[str, ...]:
 
 def _examined(scope: Scope) -> Iterator[Step]:
     gpu = ("--gpu",) if scope.machine.gpu else ()
-    doctor = _cosyserve("doctor", "--json", "--model", scope.model, "--listen", "127.0.0.1:0", *gpu)
+    doctor = _cosyserve("doctor", "--json", "--model", scope.model, *scope.second, "--listen", "127.0.0.1:0", *gpu)
     yield Step(
         Part("doctor", "the machine, and the model directory", (doctor,), answers=True), "no problem", judges.doctor
     )
-    inspected = _cosyserve("model", "inspect", scope.model, "--json")
-    yield Step(
-        Part("inspect", "what the model directory holds", (inspected,), LONG_SECONDS, answers=True),
-        "no problem", judges.inspected,
-    )  # fmt: skip
-    missing = f"{scope.model} has no arrays of the reference beside its weights ({ARRAYS})"
-    about = "our stages against what the reference computed of these weights"
-    yield _verified("reference", about, scope.model, "" if (scope.model / ARRAYS).is_file() else missing)
+    for directory in (scope.model, *([scope.decoder] if scope.decoder else [])):
+        of, what = ("", "the model directory") if directory == scope.model else ("-token2wav", "the second directory")
+        inspected = _cosyserve("model", "inspect", directory, "--json")
+        yield Step(
+            Part(f"inspect{of}", f"what {what} holds", (inspected,), LONG_SECONDS, answers=True),
+            "no problem", judges.inspected,
+        )  # fmt: skip
+        missing = f"{directory} has no arrays of the reference beside its weights ({ARRAYS})"
+        about = f"our stages against what the reference computed of the weights of {what}"
+        yield _verified(f"reference{of}", about, directory, "" if (directory / ARRAYS).is_file() else missing)
     missing = "this is no checkout: the reduced model of the tests is not here"
     about = "our stages on this machine against what the reference computed of a reduced model"
     yield _verified("reference-reduced", about, TINY, "" if TINY.is_dir() else missing)
@@ -154,8 +173,8 @@ def _builds(scope: Scope, configuration: str) -> list[list[str]]:
     """What `cosyserve start --precompile` would run for it here, as words of `cosyserve model`."""
     if _lacks(scope, configuration):
         return []
-    plan = make_plan(BY_NAME[configuration], scope.machine, scope.model, forced=True)
-    return build_commands(plan.backends, scope.machine, scope.model, {**os.environ, **plan.environ})
+    plan = make_plan(BY_NAME[configuration], scope.machine, scope.model, forced=True, decoder_model=scope.decoder)
+    return build_commands(plan.backends, scope.machine, scope.model, {**os.environ, **plan.environ}, scope.decoder)
 
 
 def _llm_engines(scope: Scope) -> Iterator[Step]:
@@ -182,9 +201,9 @@ def _token2wav_engines(scope: Scope) -> Iterator[Step]:
             yield _made(name, f"what {engine} runs, in the engine cache", *words)
         needs = (name,) if built else ()
         if runtime:
-            options = built[0][built[0].index(str(scope.model)) + 1 :] if built else []
+            options = built[0][built[0].index(str(scope.token2wav)) + 1 :] if built else []
             about = f"each part of {engine} against the readable engine"
-            words = ["token2wav", str(scope.model), *options, "--runtime", runtime]
+            words = ["token2wav", str(scope.token2wav), *options, "--runtime", runtime]
             yield _compared(f"parts-{engine}", about, *words, needs=needs, prevented=prevented)
         about = f"the sound of {engine} against that of the readable engine, of the same speech tokens"
         yield _measured(
@@ -227,7 +246,7 @@ def _measured(
     prevented: str,
 ) -> Step:
     """A step of a module of this folder, with one configuration of `cosyserve start`."""
-    words = ("-m", module, str(scope.model), "--configuration", configuration)
+    words = ("-m", module, str(scope.model), *scope.second, "--configuration", configuration)
     figures = ("--json", str(scope.out / f"{name}.json"))
     part = Part(name, about, ((*words, *figures),), LONG_SECONDS, needs=needs, prevented=prevented)
     return Step(part, limit, judge)

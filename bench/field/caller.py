@@ -25,13 +25,15 @@ from cosyserve.errors import CosyserveError, Overloaded
 @dataclass(frozen=True)
 class Job:
     """start: moment of the system's monotonic clock at which the load begins, the same in all
-    calling processes. begin, end: seconds after it between which requests are counted. any_sample:
-    the first sample counts as audible.
+    calling processes. begin, end: seconds after it between which requests are counted. closes:
+    seconds after it at which a request that is not complete has failed. any_sample: the first
+    sample counts as audible.
     """
 
     start: float
     begin: float
     end: float
+    closes: float
     any_sample: bool
     requests: tuple[Request, ...]
 
@@ -55,7 +57,9 @@ class Done:
 
 
 async def called(job: Job, asked: Door) -> Done:
-    """Send each request when it is due, whatever became of those before it; hear all answers."""
+    """Send each request when it is due, whatever became of those before it; hear all answers until
+    the load closes.
+    """
     answers: list[Answer] = []
     used: list[tuple[float, float]] = []
     async with asyncio.TaskGroup() as listening:
@@ -72,16 +76,22 @@ async def called(job: Job, asked: Door) -> Done:
 async def _heard(request: Request, job: Job, asked: Door, answers: list[Answer]) -> None:
     due = job.start + request.at
     late = time.monotonic() - due
+    left = job.closes - request.at - late
     listener = Listener(request.at, (job.begin, job.end), any_sample=job.any_sample)
     state, reason, hint, spent = "", "", None, dict[str, float]()
     try:
-        async with asyncio.timeout(LONGEST_SECONDS), aclosing(asked.pieces(request, spent)) as pieces:
+        async with asyncio.timeout(min(LONGEST_SECONDS, left)), aclosing(asked.pieces(request, spent)) as pieces:
             async for piece in pieces:
                 listener.arrived(time.monotonic() - due, piece)
     except (Overloaded, Refused) as error:
         state, reason, hint = REFUSED, str(error), error.retry_after
     except TimeoutError:
-        state, reason = FAILED, f"not complete after {LONGEST_SECONDS:g} s"
+        state = FAILED
+        reason = (
+            f"not complete after {LONGEST_SECONDS:g} s"
+            if left > LONGEST_SECONDS
+            else "not complete when its load closed"
+        )
     except (CosyserveError, OSError, EOFError, ValueError) as error:
         state, reason = FAILED, f"{type(error).__name__}: {error}"
     end = time.monotonic() - due

@@ -18,6 +18,12 @@ _LEAD_SECONDS = 0.5
 """Between a job is sent and its load begins."""
 _LONGEST_LINE = 1 << 28
 _STARTING_SECONDS = 300.0
+DRAIN_SECONDS = 30.0
+"""Of a load, from its last request on: what is not complete then has failed, so that a server that
+cannot keep up ends the load and not the part.
+"""
+_REPLY_SECONDS = 30.0
+"""Of a calling process, from there on until its figures are here."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,20 @@ class Callers:
         self._processes = processes
 
     async def call(self, plan: Schedule, *, any_sample: bool) -> Heard:
-        """The requests in turn to each process. any_sample: as in `Job`. Raises OSError if one
-        ended.
+        """The requests in turn to each process; DRAIN_SECONDS after the last one the load is over.
+        any_sample: as in `Job`. Raises OSError if a process ended or does not say what it heard.
         """
         start, count = time.monotonic() + _LEAD_SECONDS, len(self._processes)
-        jobs = [Job(start, plan.begin, plan.end, any_sample, plan.requests[place::count]) for place in range(count)]
-        done = await asyncio.gather(*map(_done, self._processes, jobs))
+        closes = max((request.at for request in plan.requests), default=0.0) + DRAIN_SECONDS
+        jobs = [
+            Job(start, plan.begin, plan.end, closes, any_sample, plan.requests[place::count]) for place in range(count)
+        ]
+        longest = _LEAD_SECONDS + closes + _REPLY_SECONDS
+        try:
+            async with asyncio.timeout(longest):
+                done = await asyncio.gather(*map(_done, self._processes, jobs))
+        except TimeoutError:
+            raise OSError(f"a calling process did not say what it heard within {longest:.0f} s") from None
         return Heard(tuple(answer for one in done for answer in one.answers), max(one.busy for one in done))
 
 

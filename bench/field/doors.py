@@ -13,7 +13,9 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.types import STAGES
 
 LONGEST_SECONDS = 60.0
-"""Of a request; one that takes longer has failed."""
+"""Of a request; one that takes longer has failed, like one that is not complete when its load
+closes.
+"""
 ADMITTED = "from admission"
 """Milliseconds from admission to the first message with sound."""
 SPENT = (*STAGES, ADMITTED)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.field.arrivals import schedule
-from bench.field.callers import Callers, callers
+from bench.field.arrivals import Schedule, schedule
+from bench.field.callers import DRAIN_SECONDS, Callers, Heard, callers
 from bench.field.figures import Row, row
 from bench.field.loads import Group
 from bench.field.server import Server, serving
@@ -64,6 +64,7 @@ async def measure(
             plan = schedule(load, conditions.seed)
             print(f"{group.name}, {load.name}: {len(plan.requests)} requests", file=sys.stderr, flush=True)
             heard = await calling[load.door].call(plan, any_sample=server.any_sample)
+            print(f"{group.name}, {load.name}: {_drained(plan, heard)}", file=sys.stderr, flush=True)
             rows.append(row(load, plan, heard, any_sample=server.any_sample))
             if "part" not in results:
                 whole = head | {
@@ -76,6 +77,12 @@ async def measure(
                     results[name] = value
             results["rows"] = [one.as_dict() for one in rows]
     return rows
+
+
+def _drained(plan: Schedule, heard: Heard) -> str:
+    due = {request.number: request.at for request in plan.requests}
+    after = max(due[one.number] + one.end for one in heard.answers) - max(due.values())
+    return f"over {max(after, 0.0):.1f} s after its last request, of at most {DRAIN_SECONDS:g} s"
 
 
 def _continues(results: ResultsFile, head: dict[str, Any], subject: Subject) -> bool:

@@ -10,9 +10,9 @@ from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, TOKENS_PER_SECOND
 @dataclass(frozen=True, kw_only=True)
 class Demand:
     """streams: listeners at once, each of whom hears without a pause. slo: seconds within which 95
-    % of the requests sound. sentence: seconds of each. prompt_tokens: of the voice, 25 a second.
-    prompt_positions: of the LLM before the first token, text and voice. hold_back_tokens: of sound
-    that the vocoder keeps back until more follow.
+    % of the requests sound. sentence: seconds of each. prompt_tokens: of the voice, 25 a second, as
+    the flow gets them: without what is cut. prompt_positions: of the LLM before the first token,
+    text and voice. hold_back_tokens: of sound that the vocoder keeps back until more follow.
     """
 
     streams: int

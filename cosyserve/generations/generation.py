@@ -120,6 +120,11 @@ class Generation:
     """By which weights of token2wav in the wrong directory are recognised."""
 
     @property
+    def kept_seconds(self) -> float | None:
+        """Sound behind the prompt that the flow keeps at most; None: all of a sentence."""
+        return None
+
+    @property
     def hold_back_tokens(self) -> int:
         """The longest first hop, in tokens, that gives no sound."""
         return -(-self.hold_back_frames // MEL_FRAMES_PER_TOKEN)

@@ -29,11 +29,7 @@ def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelD
     if model is None:
         raise SettingsError("a model directory is needed, and none is set")
     first = ModelDirectory(model)
-    if (alone := decoder_of(first)) is not None:
-        raise ModelError(
-            f"{model}: holds flow and vocoder of {alone.title} alone; the model directory is one of "
-            f"{alone.generation.title}, and this one belongs into --token2wav-model ({DECODER_MODEL})"
-        )
+    refuse_decoder_alone(first)
     if decoder_model is None:
         return first
     second, generation = ModelDirectory(decoder_model), generation_of(first)
@@ -53,6 +49,15 @@ def decoding_directory(model: Path | None, decoder_model: Path | None) -> ModelD
         )
     _check_vocabulary(first, second, decoder)
     return second
+
+
+def refuse_decoder_alone(directory: ModelDirectory) -> None:
+    """Raise ModelError for a directory of a flow and a vocoder where the model belongs."""
+    if (alone := decoder_of(directory)) is not None:
+        raise ModelError(
+            f"{directory.path}: holds flow and vocoder of {alone.title} alone; the model directory is one of "
+            f"{alone.generation.title}, and this one belongs into --token2wav-model ({DECODER_MODEL})"
+        )
 
 
 def _other_generation(directory: ModelDirectory) -> str:

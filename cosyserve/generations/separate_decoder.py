@@ -28,6 +28,8 @@ class Token2WavNetworks(Protocol):
     @property
     def state_bytes_per_second(self) -> int: ...
     @property
+    def kept_seconds(self) -> float | None: ...
+    @property
     def weight_marks(self) -> tuple[WeightMark, ...]: ...
 
 
@@ -48,6 +50,8 @@ class SeparateDecoder:
     vocoder_network: str
     state_bytes_per_second: int
     """See `Generation`; only of what is kept, where the past is bounded."""
+    kept_seconds: float | None
+    """See `Generation`. Beyond it, the encoder's part still grows, by two per cent of a second."""
     weight_marks: tuple[WeightMark, ...]
 
     @property
@@ -72,6 +76,7 @@ STEP_AUDIO2 = SeparateDecoder(
     flow_network="conformer-dit",
     vocoder_network="hift",
     state_bytes_per_second=67_000_000,
+    kept_seconds=3.0,
     weight_marks=(WeightMark("flow.pt", "decoder.estimator.in_proj."), WeightMark("hift.pt", "conv_pre.", taps=7)),
 )
 DECODERS: tuple[SeparateDecoder, ...] = (STEP_AUDIO2,)

@@ -17,6 +17,7 @@ from typing import Literal
 
 from cosyserve.engines.gpu_facts import AMPERE, TENSORRT, TRITON_DISTRIBUTIONS, Gpu, driver_cuda, gpus, library_versions
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.separate_decoder import Token2WavNetworks
 
 Version = tuple[int, ...]
 
@@ -224,11 +225,9 @@ class Recommendation:
     """Reasons for settings that are not obvious, one line each."""
 
 
-def recommended(
-    machine: Machine, weights: int, second_bytes: int = COSYVOICE2.state_bytes_per_second
-) -> Recommendation:
-    """weights: bytes of the checkpoints; a small model uses one thread. second_bytes: see
-    `Generation.state_bytes_per_second`.
+def recommended(machine: Machine, weights: int, networks: Token2WavNetworks = COSYVOICE2) -> Recommendation:
+    """weights: bytes of the checkpoints; a small model uses one thread. networks: flow and vocoder,
+    whose state takes the memory that is left.
     """
     gpu = machine.gpu
     tier = next((tier for tier in TIERS if gpu is not None and gpu.memory_mib >= tier.at_least), None)
@@ -237,7 +236,7 @@ def recommended(
             "no GPU" if gpu is None else f"{gpu.name} has {gpu.memory_mib} MiB, 2 GB are the least that holds an engine"
         )
         return on_cpu(machine, weights, reason)
-    return _on_gpu(machine, gpu, tier, weights, second_bytes)
+    return _on_gpu(machine, gpu, tier, weights, networks)
 
 
 def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
@@ -246,7 +245,7 @@ def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
     return Recommendation("CPU", devices | _threads(machine, weights, "LLM", "TOKEN2WAV"), (reason,))
 
 
-def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int, second_bytes: int) -> Recommendation:
+def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int, networks: Token2WavNetworks) -> Recommendation:
     half = gpu.capability >= AMPERE
     usable = int(gpu.memory_mib * _USABLE)
     language_model, acoustic = (1500, 1100) if half else (3100, 1100)
@@ -268,10 +267,12 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int, second_bytes: 
         "COSYSERVE_TOKEN2WAV_STATE_BYTES": str((pages - prompts) * _MIB),
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(tier.streams),
     }
-    seconds = (pages - prompts) * _MIB / (second_bytes / 2 if half else second_bytes)
+    second_bytes = networks.state_bytes_per_second / (2 if half else 1)
+    kept = networks.kept_seconds
+    of = "prompts included" if kept is None else f"of prompts and, of each stream, at most the newest {kept:g} s"
     why.append(
-        f"state for {seconds:.0f} s of sound at the published sizes, prompts included, plus {prompts} MiB of prompts "
-        "that are kept"
+        f"state for {(pages - prompts) * _MIB / second_bytes:.0f} s of sound at the published sizes, {of}, plus "
+        f"{prompts} MiB of prompts that are kept"
     )
     return Recommendation(tier.name, dict(sorted(environ.items())), tuple(why))
 

@@ -650,18 +650,25 @@ class DescribeVoiceRequest(google.protobuf.message.Message):
 
     ID_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
+    FIRST_HOP_TOKENS_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters; empty means the default voice."""
     tenant: builtins.str
     """Only the voices of this tenant and of everyone exist for this call. Default (absent): all do."""
+    first_hop_tokens: builtins.int
+    """For what first hop token2wav cuts prompts (DecodedAudio.first_hop_tokens), 0 to 25, by which the
+    details say how many tokens come before sound. Default (0): prompts are not cut. Outside the
+    range: INVALID_ARGUMENT.
+    """
     def __init__(
         self,
         *,
         id: builtins.str = ...,
         tenant: builtins.str | None = ...,
+        first_hop_tokens: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "tenant", b"tenant"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "first_hop_tokens", b"first_hop_tokens", "id", b"id", "tenant", b"tenant"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___DescribeVoiceRequest = DescribeVoiceRequest
@@ -691,9 +698,15 @@ class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
 
     DRAFT_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    FIRST_HOP_TOKENS_FIELD_NUMBER: builtins.int
     owner: builtins.str
     """Tenant whose voice it will be, at most 128 characters; longer: INVALID_ARGUMENT. Default (empty):
     everyone's.
+    """
+    first_hop_tokens: builtins.int
+    """For what first hop token2wav cuts prompts (DecodedAudio.first_hop_tokens), 0 to 25, by which the
+    details say how many tokens come before sound. Default (0): prompts are not cut. Outside the
+    range: INVALID_ARGUMENT.
     """
     @property
     def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
@@ -704,9 +717,10 @@ class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
         *,
         draft: cosyserve.v1.voice_pb2.VoiceDraft | None = ...,
         owner: builtins.str = ...,
+        first_hop_tokens: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["draft", b"draft"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["draft", b"draft", "owner", b"owner"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["draft", b"draft", "first_hop_tokens", b"first_hop_tokens", "owner", b"owner"]) -> None: ...
 
 global___FrontendServiceCreateVoiceRequest = FrontendServiceCreateVoiceRequest
 
@@ -737,11 +751,17 @@ class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
     METADATA_FIELD_NUMBER: builtins.int
     UPDATE_MASK_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
+    FIRST_HOP_TOKENS_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
     tenant: builtins.str
     """Only the voices of this tenant and of everyone exist for this call, and those of everyone cannot
     be changed: PERMISSION_DENIED. Default (absent): all do and can.
+    """
+    first_hop_tokens: builtins.int
+    """For what first hop token2wav cuts prompts (DecodedAudio.first_hop_tokens), 0 to 25, by which the
+    details say how many tokens come before sound. Default (0): prompts are not cut. Outside the
+    range: INVALID_ARGUMENT.
     """
     @property
     def metadata(self) -> cosyserve.v1.voice_pb2.VoiceMetadata:
@@ -760,9 +780,10 @@ class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
         metadata: cosyserve.v1.voice_pb2.VoiceMetadata | None = ...,
         update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
         tenant: builtins.str | None = ...,
+        first_hop_tokens: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "metadata", b"metadata", "tenant", b"tenant", "update_mask", b"update_mask"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "metadata", b"metadata", "tenant", b"tenant", "update_mask", b"update_mask"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "first_hop_tokens", b"first_hop_tokens", "id", b"id", "metadata", b"metadata", "tenant", b"tenant", "update_mask", b"update_mask"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___FrontendServiceUpdateVoiceRequest = FrontendServiceUpdateVoiceRequest

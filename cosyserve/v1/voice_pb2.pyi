@@ -158,7 +158,8 @@ class VoiceDetails(google.protobuf.message.Message):
     tokens_before_sound: builtins.int
     """Number of speech tokens, 25 per second of audio, that are needed before the first audible
     sample of an utterance, assuming 0.2 s of initial silence as with the bundled voices: 19 to 43.
-    0 for a voice that has only a speaker vector.
+    Where all replicas of token2wav have said that they cut prompts alike, behind the prompt that is
+    left. 0 for a voice that has only a speaker vector.
     """
     tokens_before_sound_if_cut: builtins.int
     """tokens_before_sound with VoiceDraft.cut_prompt; the same number where the prompt is already

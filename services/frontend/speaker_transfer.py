@@ -22,8 +22,9 @@ from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
+from services.frontend.voices.stored_voice import Origin, StoredVoice, now
 from services.frontend.voices.voice_notes import FIELD, UNNAMED_GENERATION, Notes, notes_field, require_given_id
-from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, now
+from services.frontend.voices.voice_store import VoiceStore
 
 _DONE = {"import": "read", "export": "written"}
 

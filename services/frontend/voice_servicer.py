@@ -16,6 +16,8 @@ from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
+from cosyserve.generations.prompt_cut import cut_for
+from cosyserve.spec import CHUNK_TOKENS
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
@@ -68,7 +70,9 @@ class VoiceMethods:
         return pb.GetVoiceResponse(voice=_voice_message(voice), system_text_ids=self._system_ids)
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
-        return pb.DescribeVoiceResponse(voice=self._details(await self._library.details(request.id, _tenant(request))))
+        _require_first_hop(request.first_hop_tokens)
+        details = await self._library.details(request.id, _tenant(request))
+        return pb.DescribeVoiceResponse(voice=self._details(details, request.first_hop_tokens))
 
     async def ListVoices(
         self, request: pb.FrontendServiceListVoicesRequest, context: Context
@@ -81,13 +85,14 @@ class VoiceMethods:
             voices=map(_summary_message, lines), next_page_token=token, model=self._generation.name
         )
 
-    def _details(self, details: Details) -> voice_pb2.VoiceDetails:
-        return _details_message(details, self._generation)
+    def _details(self, details: Details, first_hop_tokens: int) -> voice_pb2.VoiceDetails:
+        return _details_message(details, self._generation, first_hop_tokens)
 
     async def CreateVoice(
         self, request: pb.FrontendServiceCreateVoiceRequest, context: Context
     ) -> pb.FrontendServiceCreateVoiceResponse:
         require_length("owner", request.owner, _LONGEST_OWNER)
+        _require_first_hop(request.first_hop_tokens)
         draft = _draft(request.draft).checked()
         details = await self._library.require_room(draft.id, draft.request_id, request.owner)
         if details is None:
@@ -100,16 +105,16 @@ class VoiceMethods:
                 voice = await self._reader.voice(draft.id, draft.recording)
                 telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), _traced(draft.recording, voice)))
                 details = await self._library.add(draft.stored(voice), draft.labels, request.owner)
-        return pb.FrontendServiceCreateVoiceResponse(voice=self._details(details))
+        return pb.FrontendServiceCreateVoiceResponse(voice=self._details(details, request.first_hop_tokens))
 
     async def UpdateVoice(
         self, request: pb.FrontendServiceUpdateVoiceRequest, context: Context
     ) -> pb.FrontendServiceUpdateVoiceResponse:
         labels, fields = _labels(request.metadata), tuple(request.update_mask.paths)
         Labels().changed(labels, fields)
-        return pb.FrontendServiceUpdateVoiceResponse(
-            voice=self._details(await self._library.relabel(request.id, labels, fields, _tenant(request)))
-        )
+        _require_first_hop(request.first_hop_tokens)
+        details = await self._library.relabel(request.id, labels, fields, _tenant(request))
+        return pb.FrontendServiceUpdateVoiceResponse(voice=self._details(details, request.first_hop_tokens))
 
     async def DeleteVoice(
         self, request: pb.FrontendServiceDeleteVoiceRequest, context: Context
@@ -162,6 +167,11 @@ def _tenant(
     | pb.FrontendServiceDeleteVoiceRequest,
 ) -> str | None:
     return request.tenant if request.HasField("tenant") else None
+
+
+def _require_first_hop(tokens: int) -> None:
+    if not 0 <= tokens <= CHUNK_TOKENS:
+        raise InvalidRequest(f"first_hop_tokens is {tokens}, allowed 0 to {CHUNK_TOKENS}")
 
 
 def _after(page_token: str) -> str:
@@ -228,7 +238,7 @@ def _summary_message(summary: VoiceSummary) -> voice_pb2.VoiceSummary:
     return message
 
 
-def _details_message(details: Details, generation: Generation) -> voice_pb2.VoiceDetails:
+def _details_message(details: Details, generation: Generation, first_hop_tokens: int) -> voice_pb2.VoiceDetails:
     message = voice_pb2.VoiceDetails(
         summary=_summary_message(details.summary),
         description=details.summary.labels.description,
@@ -236,7 +246,9 @@ def _details_message(details: Details, generation: Generation) -> voice_pb2.Voic
         provenance=details.provenance,
     )
     if prompt_tokens := details.voice.decoder_tokens:
-        cut = cut_of(prompt_tokens, generation)
-        message.tokens_before_sound = tokens_before_sound(prompt_tokens, generation)
-        message.tokens_before_sound_if_cut = tokens_before_sound(prompt_tokens - cut, generation)
+        for field, held in (
+            ("tokens_before_sound", prompt_tokens),
+            ("tokens_before_sound_if_cut", prompt_tokens - cut_of(prompt_tokens, generation)),
+        ):
+            setattr(message, field, tokens_before_sound(held - cut_for(held, first_hop_tokens), generation))
     return message

@@ -21,9 +21,10 @@ from services.frontend import __main__ as frontend
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.settings import FrontendSettings
 from services.frontend.voices.blobs import open_blobs
+from services.frontend.voices.stored_voice import Origin, StoredVoice, now
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import Labels
-from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, now
+from services.frontend.voices.voice_store import VoiceStore
 from services.orchestrator.stages.voices import VoiceStage
 from tests.fuzz.upload_seeds import seeds
 from tests.stacks.calls import refusal

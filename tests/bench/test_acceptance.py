@@ -36,6 +36,9 @@ def test_what_is_no_model_directory_is_wrong_usage(tmp_path: Path) -> None:
     done = run_cosyserve("accept", str(tmp_path / "nothing"), "--json")
     assert done.returncode == 2
     assert "nothing" in json.loads(done.stdout)["error"]["message"]
+    done = run_cosyserve("accept", "models/demo", "--json", "--token2wav-model", "tests/golden/tiny3")
+    assert done.returncode == 2
+    assert "decode other speech tokens" in json.loads(done.stdout)["error"]["message"]
     assert run_cosyserve("accept").returncode == 2
     assert "usage: cosyserve accept" in run_cosyserve("accept", "--help").stdout
 

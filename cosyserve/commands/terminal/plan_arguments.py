@@ -10,12 +10,14 @@ from cosyserve.capacity.profile import EngineProfile
 from cosyserve.capacity.report_file import default_profile, read_profile
 from cosyserve.commands.terminal.arguments import number, whole
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.prompt_cut import audible_first_hop, cut_for
 from cosyserve.generations.reading import GENERATIONS
+from cosyserve.spec import CHUNK_TOKENS
 
 MOST_STREAMS = 10_000_000
 OPTIONS = (
-    "streams", "slo_ms", "report", "sentence_seconds", "prompt_tokens", "generation", "placement", "headroom", "spare",
-    "gpu_price", "cpu_price",
+    "streams", "slo_ms", "report", "sentence_seconds", "prompt_tokens", "first_hop_tokens", "generation", "placement",
+    "headroom", "spare", "gpu_price", "cpu_price",
 )  # fmt: skip
 """What `add_plan` adds, as attributes."""
 _MILLISECONDS = number("number of milliseconds from 1 to 60000", lambda value: 1 <= value <= 60_000)
@@ -53,6 +55,13 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         help="of the voice, 25 for a second of its recording (default: %(default)s)",
     )
     parser.add_argument(
+        "--first-hop-tokens",
+        type=whole(0, CHUNK_TOKENS),
+        metavar="N",
+        help="as COSYSERVE_TOKEN2WAV_FIRST_HOP_TOKENS: prompts are cut at their start so that the first hop has so "
+        "many tokens, 0: they are not cut (default: that of token2wav on a GPU)",
+    )
+    parser.add_argument(
         "--generation",
         choices=[each.name for each in GENERATIONS],
         default=COSYVOICE2.name,
@@ -85,11 +94,14 @@ def planned(arguments: argparse.Namespace) -> tuple[EngineProfile, Plan]:
     """Raises SettingsError for a report that cannot be used, and for what no pods can hold."""
     profile = read_profile(arguments.report) if arguments.report else default_profile()
     generation = next(each for each in GENERATIONS if each.name == arguments.generation)
+    first_hop = arguments.first_hop_tokens
+    if first_hop is None:
+        first_hop = audible_first_hop(generation)
     demand = Demand(
         streams=arguments.streams,
         slo=arguments.slo_ms / 1000,
         sentence=arguments.sentence_seconds,
-        prompt_tokens=arguments.prompt_tokens,
+        prompt_tokens=arguments.prompt_tokens - cut_for(arguments.prompt_tokens, first_hop),
         hold_back_tokens=generation.hold_back_tokens,
     )
     choices = Choices(

@@ -27,7 +27,7 @@ from cosyserve.host.doctor.installation_checks import (
     check_library_combinations,
     check_model,
     checkpoint_bytes,
-    state_bytes_per_second,
+    flow_and_vocoder,
 )
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, Recommendation, recommended, this_machine
 from cosyserve.settings import cache_directory
@@ -82,5 +82,4 @@ def examine(
         check_inner_ports(),
         check_clock(),
     ]
-    second_bytes = state_bytes_per_second(model, decoder_model)
-    return Examination(machine, tuple(findings), recommended(machine, weights, second_bytes))
+    return Examination(machine, tuple(findings), recommended(machine, weights, flow_and_vocoder(model, decoder_model)))

@@ -10,7 +10,7 @@ from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
 from cosyserve.generations.model_pair import decoding_directory
 from cosyserve.generations.reading import GENERATIONS, generation_of
-from cosyserve.generations.separate_decoder import token2wav_networks
+from cosyserve.generations.separate_decoder import Token2WavNetworks, token2wav_networks
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.host.hardware import Library, Machine, parse_version
 from cosyserve.model_directory import ModelDirectory
@@ -87,12 +87,12 @@ def checkpoint_bytes(model: Path, decoder_model: Path | None = None) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def state_bytes_per_second(model: Path, decoder_model: Path | None = None) -> int:
-    """See `Generation.state_bytes_per_second`; that of CosyVoice2 for what is no model."""
+def flow_and_vocoder(model: Path, decoder_model: Path | None = None) -> Token2WavNetworks:
+    """What token2wav serves of the directories; that of CosyVoice2 for what is no model."""
     try:
-        return token2wav_networks(ModelDirectory(decoder_model or model)).state_bytes_per_second
+        return token2wav_networks(ModelDirectory(decoder_model or model))
     except (ModelError, OSError):
-        return GENERATIONS[0].state_bytes_per_second
+        return GENERATIONS[0]
 
 
 def check_model(model: Path, decoder_model: Path | None = None) -> list[Finding]:

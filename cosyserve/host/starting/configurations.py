@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.generations.separate_decoder import Token2WavNetworks
 from cosyserve.host.hardware import (
     LEAST_GPU_MIB,
     SUPPORTED_LIBRARIES,
@@ -49,15 +50,11 @@ class Configuration:
         """Of llm and token2wav."""
         return {"llm": "torch", "token2wav": "torch", **self.engines}
 
-    def settings(
-        self, machine: Machine, weights: int, second_bytes: int = COSYVOICE2.state_bytes_per_second
-    ) -> Recommendation:
+    def settings(self, machine: Machine, weights: int, networks: Token2WavNetworks = COSYVOICE2) -> Recommendation:
         """Settings for the services: those recommended for the memory of the machine, overridden by
-        this configuration. weights, second_bytes: as for `recommended`.
+        this configuration. weights, networks: as for `recommended`.
         """
-        recommendation = (
-            recommended(machine, weights, second_bytes) if self.on_gpu else on_cpu(machine, weights, self.what)
-        )
+        recommendation = recommended(machine, weights, networks) if self.on_gpu else on_cpu(machine, weights, self.what)
         return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
 
     def lacks(self, machine: Machine) -> str | None:

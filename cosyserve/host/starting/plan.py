@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
-from cosyserve.host.doctor.installation_checks import checkpoint_bytes, state_bytes_per_second
+from cosyserve.host.doctor.installation_checks import checkpoint_bytes, flow_and_vocoder
 from cosyserve.host.hardware import Machine, Recommendation
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import (
@@ -49,7 +49,7 @@ def make_plan(
     which replaces the engine of the configuration.
     """
     settings = configuration.settings(
-        machine, checkpoint_bytes(model, decoder_model), state_bytes_per_second(model, decoder_model)
+        machine, checkpoint_bytes(model, decoder_model), flow_and_vocoder(model, decoder_model)
     )
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
     backends, why = configuration.backends, list(settings.why)

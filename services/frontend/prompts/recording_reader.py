@@ -21,10 +21,10 @@ from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import Sound, trim_silence
 from services.frontend.text.language import require_tag
 from services.frontend.voices.byte_cache import ByteCache, looked_up
+from services.frontend.voices.stored_voice import Origin, StoredVoice, now
 from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice, cut_of, digest_of
 from services.frontend.voices.voice_notes import OF_RECORDING, REQUEST_ID, Labels, require_given_id, require_length
-from services.frontend.voices.voice_store import Origin, StoredVoice, now
 
 LONGEST_TRANSCRIPT = 1000
 LONGEST_PROVENANCE = 2000

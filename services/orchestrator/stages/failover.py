@@ -28,6 +28,8 @@ from services.orchestrator.faults.work import Work
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 1.0
+"""Of a running request between two tries of replicas that are full."""
 _FAILOVERS = counter(names.FAILOVERS)
 _CONNECTED = grpc.ChannelConnectivity.READY
 Call = TypeVar("Call", bound=grpc.aio.Call)
@@ -101,11 +103,11 @@ async def call_with_failover(
 
     A replica that is gone (UNAVAILABLE) is not used by any request until its health is known again;
     one that stalls, is full or has another engine is skipped by this request. under_way: the caller
-    has already heard a part, so wait for a replica if none is serving, and for the retry hint if
-    all are full, instead of failing. work: what is computed, if engines may be lost with it. Raises
-    Unavailable if no replica is serving, the stage has no retries left or other suspects are tried
-    before `work`, Quarantined if `work` is refused, DeadlineExceeded if the request has no time
-    left, else the last failure when no replica is left to try.
+    has already heard a part, so wait for a replica if none is serving, and for the retry hint, at
+    most a second, if all are full, instead of failing. work: what is computed, if engines may be
+    lost with it. Raises Unavailable if no replica is serving, the stage has no retries left or
+    other suspects are tried before `work`, Quarantined if `work` is refused, DeadlineExceeded if
+    the request has no time left, else the last failure when no replica is left to try.
     """
     declined: set[Replica] = set()
     failures = 0
@@ -123,7 +125,8 @@ async def call_with_failover(
                 remaining = full_until - asyncio.get_running_loop().time()
                 if not isinstance(last, errors.Overloaded) or remaining <= 0:
                     raise last
-                await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, remaining))
+                # The hint is for callers who hear nothing yet; here a listener is waiting.
+                await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, _LONGEST_PAUSE_SECONDS, remaining))
                 declined.clear()
                 continue
             try:

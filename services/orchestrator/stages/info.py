@@ -20,6 +20,8 @@ MOST_SILENT_ROUNDS = 30
 """A serving replica that does not answer keeps its last load for so many rounds in a row: it may be
 too busy to answer.
 """
+_STEP_LIMITS = ("widest_step", "max_sequences")
+"""Settings of token2wav and the LLM that bound how many streams one step of the engine takes."""
 _NO_REPLICA = grpc.StatusCode.UNAVAILABLE
 T = TypeVar("T")
 
@@ -60,8 +62,8 @@ class StageInfo:
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
         """The load of each serving replica. everywhere: what a second of speech costs counts on any
-        device; otherwise only on CPUs, where streams do not share steps, and fakes have no load. A
-        replica that does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
+        device; otherwise only where streams do not share steps, and fakes have no load. A replica
+        that does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
         """
         known: dict[tuple[str, str], _LastReport] = {}
         for stage, address, answer in await self._of_all(_get_info, serving=True):
@@ -70,7 +72,7 @@ class StageInfo:
                 if _is_fake(answer.info) and not everywhere:
                     continue
                 load = StageLoad(
-                    stage.stage, address, _load_of(answer.info), not everywhere and not _is_on_cpu(answer.info)
+                    stage.stage, address, _load_of(answer.info), not everywhere and _shares_steps(answer.info)
                 )
                 known[stage.stage, address] = _LastReport(load)
             elif before is not None and before.silent_rounds < MOST_SILENT_ROUNDS:
@@ -124,8 +126,12 @@ def _is_fake(info: info_pb2.ServiceInfo) -> bool:
     return info.identity.backend == "fake"
 
 
-def _is_on_cpu(info: info_pb2.ServiceInfo) -> bool:
-    return info.identity.device.startswith("cpu")
+def _shares_steps(info: info_pb2.ServiceInfo) -> bool:
+    """Whether one more stream in a step costs less than a step of its own: on a GPU, whatever the
+    engine, unless its settings give a step one stream.
+    """
+    alone = any(info.limits.get(name) == 1 for name in _STEP_LIMITS)
+    return not alone and not info.identity.device.startswith("cpu")
 
 
 def _load_of(info: info_pb2.ServiceInfo) -> Load | None:

@@ -23,7 +23,8 @@ from services.orchestrator.speech.utterance import Utterance, tokens_to_first_bo
 from services.orchestrator.speech.word_alignment import require_all_words
 from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
-from services.orchestrator.stages.token2wav import PromptCut, is_served_profile
+from services.orchestrator.stages.prompt_cut import PromptCut
+from services.orchestrator.stages.token2wav import is_served_profile
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,13 @@ class LlmStage:
         takeovers. Raises the SpeechFault that the stage or the word times show.
         """
         prompt_tokens = 0 if self.prompt_as_block() else len(conditioning.speech_tokens)
-        if is_served_profile(utterance):
-            prompt_tokens = self.cut.left(prompt_tokens)
-        setup = _setup(utterance, conditioning, stream, self.guards, prompt_tokens)
+        least = utterance.first_hop_tokens
+        first_hop = (
+            self.cut.first_hop(prompt_tokens, least, engines.token2wav)
+            if is_served_profile(utterance)
+            else tokens_to_first_border(prompt_tokens, least)
+        )
+        setup = _setup(utterance, conditioning, stream, self.guards, first_hop)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))
         begin = time.monotonic()
@@ -114,10 +119,8 @@ class LlmStage:
 
 
 def _setup(
-    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, guards: bool, prompt_tokens: int
+    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, guards: bool, first_hop: int
 ) -> llm_pb2.GenerateSetup:
-    """prompt_tokens: those in front of the first hop on its grid."""
-    first_hop = tokens_to_first_border(prompt_tokens, utterance.first_hop_tokens)
     return llm_pb2.GenerateSetup(
         prompt_text_ids=conditioning.text_ids,
         prompt_speech_tokens=conditioning.llm_prompt_tokens,

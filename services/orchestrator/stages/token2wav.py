@@ -10,7 +10,6 @@ import grpc
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
-from cosyserve.generations.prompt_cut import cut_for
 from cosyserve.rpc.calls import as_error, messages
 from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
@@ -23,6 +22,7 @@ from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.prompt_cut import PromptCut
 
 _WARM_SECONDS = 120.0
 
@@ -33,19 +33,6 @@ class Decoded:
 
     summary: token2wav_pb2.DecodeSummary = field(default_factory=token2wav_pb2.DecodeSummary)
     takeovers: int = 0
-
-
-@dataclass
-class PromptCut:
-    """For what first hop the replicas cut prompts, as the latest answer of one says: it decides
-    when a hop is due, so that tokens are sent in messages of a hop.
-    """
-
-    first_hop_tokens: int = 0
-
-    def left(self, prompt_tokens: int) -> int:
-        """How many of a prompt's tokens a stream of the served profile begins with."""
-        return prompt_tokens - cut_for(prompt_tokens, self.first_hop_tokens)
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ class Token2WavStage:
                             setup.expected_identity.CopyFrom(news.identity)
                             engines.token2wav = identity_from_proto(news.identity)
                             engines.euler_steps = news.euler_steps or spec.EULER_STEPS
-                            self.cut.first_hop_tokens = news.first_hop_tokens
+                            self.cut.says(replica, engines.token2wav, news.first_hop_tokens)
                         if news.audio:
                             if news.start_sample != setup.start_sample:
                                 raise InternalFault(
@@ -145,7 +132,8 @@ class Token2WavStage:
             with cancelling(_stub(replica).Decode(request, timeout=_WARM_SECONDS)) as call:
                 async for response in messages(call):
                     if response.audio.HasField("identity"):
-                        self.cut.first_hop_tokens = response.audio.first_hop_tokens
+                        engine = identity_from_proto(response.audio.identity)
+                        self.cut.says(replica, engine, response.audio.first_hop_tokens)
         except grpc.aio.AioRpcError as error:
             raise as_error(error, self.replicas.stage) from error
 

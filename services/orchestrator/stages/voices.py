@@ -27,6 +27,7 @@ from services.orchestrator.speech.conditioning import (
 )
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
 from services.orchestrator.stages.frontend import frontend_stub
+from services.orchestrator.stages.prompt_cut import PromptCut
 
 Answer = TypeVar("Answer")
 
@@ -56,6 +57,8 @@ class VoiceStage:
     hedging: Hedging = field(default_factory=Hedging)
     """Of calls that only read voices and texts; a recording takes too long to be analyzed twice."""
     model: ServedModel = field(default_factory=ServedModel)
+    cut: PromptCut = field(default_factory=PromptCut)
+    """That of the decoder, by which voices are described."""
 
     def require_supported(self, prompting: Prompting) -> None:
         """Raises InvalidRequest, without a call, for an instruction that the model would speak, if
@@ -124,7 +127,9 @@ class VoiceStage:
 
     async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
         """The details of a voice; NotFound if there is none."""
-        request = pb.DescribeVoiceRequest(id=voice_id, tenant=current_call().caller.scope)
+        request = pb.DescribeVoiceRequest(
+            id=voice_id, tenant=current_call().caller.scope, first_hop_tokens=self.cut.first_hop_tokens
+        )
         return (await self._ask(lambda stub: stub.DescribeVoice, request, hedged="DescribeVoice")).voice
 
     async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
@@ -133,7 +138,9 @@ class VoiceStage:
         release made it everyone's, and deletes it.
         """
         owner = current_call().caller.owner
-        request = pb.FrontendServiceCreateVoiceRequest(draft=draft, owner=owner)
+        request = pb.FrontendServiceCreateVoiceRequest(
+            draft=draft, owner=owner, first_hop_tokens=self.cut.first_hop_tokens
+        )
         made = (await self._ask(lambda stub: stub.CreateVoice, request, self.reading)).voice
         if made.summary.owner != owner:
             with contextlib.suppress(CosyserveError):
@@ -146,7 +153,9 @@ class VoiceStage:
     ) -> voice_pb2.VoiceDetails:
         """Change the metadata of a voice: `fields` of `metadata`, all if none is named."""
         tenant = current_call().caller.scope
-        request = pb.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata, tenant=tenant)
+        request = pb.FrontendServiceUpdateVoiceRequest(
+            id=voice_id, metadata=metadata, tenant=tenant, first_hop_tokens=self.cut.first_hop_tokens
+        )
         request.update_mask.paths.extend(fields)
         return (await self._ask(lambda stub: stub.UpdateVoice, request)).voice
 

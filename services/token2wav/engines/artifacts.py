@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 GRAPHS = "token2wav.graphs"
-WRITER = "1"
+WRITER = "2"
 """Version of the graphs: changed whenever the same weights give a different graph."""
 OWN, PUBLISHED = "own", "published"
 PUBLISHED_FILE = "flow.decoder.estimator.fp32.onnx"

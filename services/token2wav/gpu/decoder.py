@@ -132,7 +132,7 @@ class PagedDecoder:
         # Taken last, so that a failure before this line leaks no slot.
         slot = self._slots.take()
         if slot is None:
-            raise Overloaded("all places in the vocoder's memory are taken", retry_after=1.0)
+            raise Overloaded("all places in the vocoder's memory are taken")
         state = PagedState(
             pool=self._pages,
             page_bytes=self._flow.page_bytes,

@@ -8,7 +8,7 @@ stream has work. The thread sleeps until tokens, a reader or a stream wakes it.
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
-from cosyserve.errors import CallersDeadline, CosyserveError, InternalFault, Unavailable
+from cosyserve.errors import CallersDeadline, CosyserveError, InternalFault, Overloaded, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder, HasPages, takes_prompt_whole
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
@@ -24,6 +24,7 @@ from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunk
 from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace, sooner
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
+from services.token2wav.scheduling.neighbours import neighbours
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork, is_late
 from services.token2wav.scheduling.occupancy import Occupancy, watch
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
@@ -98,10 +99,12 @@ class Batcher:
         with self._changed:
             if self._closing:
                 raise Unavailable("the decoder is closing")
-            ahead, behind = _neighbours(sentence, self._slots)
-            self._budget.check_room(self._slots, needed, follows=ahead is not None or behind is not None)
+            ahead, behind = neighbours(sentence, self._slots)
+            now, follows = self._clock.now(), ahead is not None or behind is not None
+            self._budget.check_room(self._slots, needed, follows=follows, now=now)
+            if not follows:
+                self._budget.room.opened()
             slot = StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load)
-            now = self._clock.now()
             slot.opens(now, ahead, behind)
             self._slots.append(slot)
             self._changed.notify()
@@ -271,29 +274,17 @@ class Batcher:
     def _end(self, slot: StreamSlot, error: CosyserveError) -> None:
         with self._changed:
             self._forget(slot)
+            if isinstance(error, Overloaded):
+                # The engine had no room: there is some when another stream has ended.
+                error.retry_after = self._budget.until_one_ends(self._slots, self._clock.now())
         if not slot.cancelled:
             slot.deliver(error)
 
     def _forget(self, slot: StreamSlot) -> None:
+        if slot in self._slots:
+            self._budget.left(slot, self._clock.now())
         slot.state, slot.held, slot.over = None, None, True
         slot.decoded_parts.clear()
         if slot in self._slots:
             self._slots.remove(slot)
             slot.hang_up.release()
-
-
-def _neighbours(sentence: Sentence, slots: Sequence[StreamSlot]) -> tuple[StreamSlot | None, StreamSlot | None]:
-    """The streams of the nearest preceding and following sentences of the same request; None where
-    there is none.
-    """
-    same = (
-        [slot for slot in slots if slot.sentence.utterance == sentence.utterance and not slot.cancelled]
-        if sentence.utterance
-        else []
-    )
-    ahead = [slot for slot in same if slot.sentence.sentence_index < sentence.sentence_index]
-    behind = [slot for slot in same if slot.sentence.sentence_index > sentence.sentence_index]
-    return (
-        max(ahead, key=lambda slot: slot.sentence.sentence_index, default=None),
-        min(behind, key=lambda slot: slot.sentence.sentence_index, default=None),
-    )

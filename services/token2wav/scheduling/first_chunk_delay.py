@@ -186,8 +186,10 @@ class FirstChunkDelay:
         stream that computes the next chunk.
         """
         last, streams = slot.held_since + self._longest, len(slots)
-        ready_at = self.second.expected(behind, slots, now)
         margin = SINGLE_MARGIN_SECONDS + CROWD_MARGIN_SECONDS * (streams - 1)
+        if now + self._errors.worst(streams, 0.0) + margin - slot.held_seconds >= max(last, now):
+            return last  # in such a crowd whatever the forecast, which looks at every stream
+        ready_at = self.second.expected(behind, slots, now)
         until = ready_at + self._errors.worst(streams, ready_at - now) + margin - slot.held_seconds
         if until > now:
             return min(until, last)

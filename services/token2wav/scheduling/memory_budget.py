@@ -8,9 +8,9 @@ from typing import Any
 from cosyserve.errors import Overloaded
 from cosyserve.spec import CHUNK_TOKENS
 from services.token2wav.decoders.interface import BoundsItsState, Decoder
+from services.token2wav.scheduling.room_forecast import RoomForecast
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
-RETRY_AFTER_SECONDS = 1.0
 _REMEMBERED, _ENOUGH = 64, 8
 _SUPPOSED_TOKENS = 100
 """Length of a sentence while fewer than _ENOUGH are known: four seconds."""
@@ -44,30 +44,39 @@ class Budget:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.room = RoomForecast()
         self.peak = 0
         """Maximum number of bytes held at once since the start."""
         self._lengths: deque[int] = deque(maxlen=_REMEMBERED)
         """Of the latest sentences, in tokens."""
 
-    def check_room(self, slots: Sequence[StreamSlot], needed: int, *, follows: bool = False) -> None:
-        """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be
-        opened next to `slots`.
+    def check_room(self, slots: Sequence[StreamSlot], needed: int, *, follows: bool = False, now: float = 0.0) -> None:
+        """Raise Overloaded, with the time until room is expected, unless a stream that needs
+        `needed` bytes, its reserve included, may be opened next to `slots`. now: in seconds of
+        their clock.
 
         follows: the stream belongs to a request that has a stream among them; one of those does not
         count, because each request may have one stream ahead. What streams without state would hold
         does not count for it either: to make its listener wait would be a gap.
         """
-        if not follows and sum(slot.follows is None or slot.follows.over for slot in slots) >= self._limits.max_streams:
+        counted = [slot for slot in slots if slot.follows is None or slot.follows.over]
+        if not follows and len(counted) >= (most := self._limits.max_streams):
             raise Overloaded(
-                f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS
+                f"all {most} streams of the decoder are taken",
+                retry_after=self.until_one_ends(counted, now, 1 + len(counted) - most),
             )
-        claimed = sum(slot.bytes if follows and is_remade(slot) else _claim(slot) for slot in slots)
-        if slots and claimed + needed > self._limits.state_bytes:
+        claims = [slot.bytes if follows and is_remade(slot) else _claim(slot) for slot in slots]
+        claimed, most = sum(claims), self._limits.state_bytes
+        if slots and claimed + needed > most:
+            held = [(slot.opened_at, claim) for slot, claim in zip(slots, claims, strict=True)]
             raise Overloaded(
-                f"the streams claim {claimed} of {self._limits.state_bytes} bytes of decoder state and this one needs "
-                f"{needed}",
-                retry_after=RETRY_AFTER_SECONDS,
+                f"the streams claim {claimed} of {most} bytes of decoder state and this one needs {needed}",
+                retry_after=self.room.seconds(held, claimed + needed - most, needed, now),
             )
+
+    def until_one_ends(self, slots: Sequence[StreamSlot], now: float, missing: int = 1) -> float:
+        """Seconds until `missing` of these streams are expected to be over."""
+        return self.room.seconds([(slot.opened_at, 1) for slot in slots], missing, 1, now)
 
     def needed(self, start_bytes: int, decoder: Decoder[Any]) -> int:
         """Bytes that a stream claims when it is opened."""
@@ -84,6 +93,11 @@ class Budget:
         """
         if tokens >= CHUNK_TOKENS:
             self._lengths.append(tokens)
+
+    def left(self, slot: StreamSlot, now: float) -> None:
+        """A stream is over. The time of one that was cut short, or of a warm-up, says nothing."""
+        if slot.is_decoded and not slot.cancelled and len(slot.tokens) >= CHUNK_TOKENS:
+            self.room.complete(now - slot.opened_at)
 
     @property
     def _usual_length(self) -> int:

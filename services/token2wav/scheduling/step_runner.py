@@ -24,7 +24,6 @@ FAULTS_IN_A_ROW = 3
 until the process ends.
 """
 
-RETRY_AFTER_SECONDS = 1.0
 OnFault = Callable[[str], None]
 """Called once, with the reason, when the engine is broken. Called from the engine's thread; must
 not block.
@@ -61,9 +60,7 @@ class EngineHealth:
             return DeviceLost(reason)
         if type(error).__name__ == "OutOfMemoryError":  # torch's; here it may not even be installed
             log.warning("%s needed more memory than the device has left", work)
-            return Overloaded(
-                "the device has no memory left for this sentence next to the others", retry_after=RETRY_AFTER_SECONDS
-            )
+            return Overloaded("the device has no memory left for this sentence next to the others")
         log.error("%s failed", work, exc_info=error)
         self._in_a_row += 1
         if self._in_a_row >= FAULTS_IN_A_ROW:

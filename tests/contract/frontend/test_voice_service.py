@@ -92,6 +92,13 @@ async def test_a_cut_prompt_is_offered_with_what_it_gains(stub: Any) -> None:
     cut = (await stub.CreateVoice(draft(recording, "cut", cut_prompt=True))).voice
     assert cut.tokens_before_sound == cut.tokens_before_sound_if_cut == whole.tokens_before_sound_if_cut == 23
     assert whole.tokens_before_sound > 23
+    described = [
+        (await stub.DescribeVoice(pb.DescribeVoiceRequest(id="whole", first_hop_tokens=tokens))).voice
+        for tokens in (20, 18)
+    ]
+    assert [(each.tokens_before_sound, each.tokens_before_sound_if_cut) for each in described] == [(23, 23), (21, 23)]
+    wrong = stub.DescribeVoice(pb.DescribeVoiceRequest(id="whole", first_hop_tokens=26))
+    await refusal(wrong, grpc.StatusCode.INVALID_ARGUMENT, "first_hop_tokens is 26, allowed 0 to 25")
     one, other = [(await stub.GetVoice(pb.GetVoiceRequest(id=name))).voice for name in ("whole", "cut")]
     assert one.prompt_speech_tokens == other.prompt_speech_tokens
     assert one.prompt_mel.endswith(other.prompt_mel)

@@ -181,7 +181,8 @@ async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) ->
         await call.write(said(tokens(60)))
         await call.read()
     error = await refusal(decode(service, tokens(5)), grpc.StatusCode.RESOURCE_EXHAUSTED)
-    assert (error.details(), retry_delay(error)) == ("all 2 streams of the decoder are taken", 1.0)
+    assert error.details() == "all 2 streams of the decoder are taken"
+    assert 0.2 <= retry_delay(error) <= 30
     for call in held:
         await call.done_writing()
         assert [audio.summary.samples for audio in await rest(call)][-1] == 60 * 960

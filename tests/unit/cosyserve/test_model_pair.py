@@ -16,6 +16,8 @@ from cosyserve.generations.separate_decoder import STEP_AUDIO2, decoder_of
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.installation_checks import check_model
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.__main__ import read_model
+from services.frontend.settings import FrontendSettings
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.gpu.paged_flow import networks
 from services.token2wav.gpu.paged_flow.networks import paged_network
@@ -73,6 +75,7 @@ def test_a_decoder_alone_is_no_model() -> None:
     for check in (
         lambda: load_backend("torch", EngineSettings(model=DECODER)),
         lambda: pair_variables(DECODER, None),
+        lambda: read_model(FrontendSettings(listen="127.0.0.1:0", model=DECODER)),
     ):
         with pytest.raises(ModelError, match=r"flow and vocoder of Step-Audio2 alone; .*--token2wav-model"):
             check()

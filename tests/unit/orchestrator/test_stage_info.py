@@ -24,15 +24,16 @@ from tests.stacks.scripted_server import listening
 class Telling(info_pb2_grpc.InfoServiceServicer):
     """One replica. factor: what it reports, None: nothing. silent: it does not answer."""
 
-    def __init__(self, factor: float | None, device: str = "cpu", backend: str = "torch") -> None:
+    def __init__(self, factor: float | None, device: str = "cpu", backend: str = "torch", **limits: float) -> None:
         self.factor, self.silent, self.device, self.backend = factor, False, device, backend
+        self._limits = limits
 
     async def GetInfo(self, request: Any, context: Any) -> Any:
         if self.silent:
             await asyncio.Event().wait()
         load = None if self.factor is None else info_pb2.EngineLoad(real_time_factor=self.factor, pieces=5)
         identity = identity_pb2.EngineIdentity(device=self.device, backend=self.backend)
-        return info_pb2.GetInfoResponse(info=info_pb2.ServiceInfo(identity=identity, load=load))
+        return info_pb2.GetInfoResponse(info=info_pb2.ServiceInfo(identity=identity, load=load, limits=self._limits))
 
 
 @contextlib.asynccontextmanager
@@ -45,11 +46,6 @@ async def stage(*tellers: Telling) -> AsyncIterator[tuple[StageInfo, list[Replic
             replicas.append(Replica(target, await exits.enter_async_context(grpc.aio.insecure_channel(target))))
         found: Any = SimpleNamespace(stage="token2wav", serving_replicas=lambda: list(replicas))
         yield StageInfo([found]), replicas
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_info, "ANSWER_SECONDS", 0.1)
 
 
 async def factors(info: StageInfo) -> list[float | None]:
@@ -65,7 +61,16 @@ async def test_streams_of_a_gpu_share_steps_unless_its_cost_is_to_count_and_fake
         assert [one.shares_steps for one in await info.loads(everywhere=True)] == [False, False, False]
 
 
-async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_while_it_serves() -> None:
+async def test_streams_of_a_gpu_do_not_share_steps_that_take_one_of_them() -> None:
+    tellers = [Telling(0.1, "cuda", **limits) for limits in ({"widest_step": 1}, {"max_sequences": 1}, {"threads": 1})]
+    async with stage(*tellers) as (info, _):
+        assert [one.shares_steps for one in await info.loads(everywhere=False)] == [False, False, True]
+
+
+async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_while_it_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stage_info, "ANSWER_SECONDS", 0.5)
     one, other = Telling(0.4), Telling(0.2)
     async with stage(one, other) as (info, replicas):
         limit = AdaptiveLimit(16)

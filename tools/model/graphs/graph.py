@@ -80,11 +80,12 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
 
     def weight(self, name: str, array: Array) -> str:
-        """A constant in its own type; the same name twice is the same constant."""
+        """A constant in its own type and shape; the same name twice is the same constant."""
         if name not in self._weights:
             if array.dtype.kind == "f" and not np.isfinite(array.astype(np.float32)).all():
                 raise ValueError(f"{self.name}: weight {name} has values that {array.dtype} cannot hold")
-            self._weights[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+            # ascontiguousarray makes a vector of a scalar, which TensorRT's Range does not take.
+            self._weights[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         return name
 
     def own(self, name: str) -> list[str]:

@@ -10,7 +10,7 @@ from bench.acceptance.sound import decibels
 from bench.acceptance.steps import Scope, Step, steps
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import CONFIGURATIONS
-from tests.stacks.up_process import DEMO
+from tests.stacks.up_process import DEMO, STEP_AUDIO2, TINY
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35", vllm="0.33.0", tensorrt_llm="1.2.0")
@@ -22,8 +22,8 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COSYSERVE_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def of(found: Machine, out: Path, model: Path = DEMO) -> dict[str, Step]:
-    return {step.part.name: step for step in steps(Scope(model, out, found))}
+def of(found: Machine, out: Path, model: Path = DEMO, decoder: Path | None = None) -> dict[str, Step]:
+    return {step.part.name: step for step in steps(Scope(model, out, found, decoder=decoder))}
 
 
 def prevented(found: dict[str, Step]) -> dict[str, str]:
@@ -57,6 +57,29 @@ def test_each_library_that_is_installed_is_converted_built_and_compared(tmp_path
     assert "fp16" in options
     # The plans that are compared are those that were built.
     assert compare[compare.index(str(DEMO)) + 1 :][: len(options)] == options
+
+
+def test_of_a_model_of_two_directories_the_second_is_examined_compared_and_heard(tmp_path: Path) -> None:
+    found = of(FULL, tmp_path, TINY, STEP_AUDIO2)
+    assert list(prevented(found)) == []
+    commands = {name: step.part.commands[0] for name, step in found.items()}
+    for name in (
+        "inspect-token2wav",
+        "reference-token2wav",
+        "build-onnxruntime",
+        "parts-onnxruntime",
+        "build-tensorrt",
+    ):
+        assert str(STEP_AUDIO2) in commands[name], name
+        assert str(TINY) not in commands[name], name
+    options = commands["build-tensorrt"][commands["build-tensorrt"].index(str(STEP_AUDIO2)) + 1 :]
+    assert (
+        commands["parts-tensorrt"][commands["parts-tensorrt"].index(str(STEP_AUDIO2)) + 1 :][: len(options)] == options
+    )
+    for name in ("doctor", "sound-onnxruntime", "sound-paged", "speak-cpu"):
+        place = commands[name].index("--token2wav-model")
+        assert (commands[name][place + 1], str(TINY) in commands[name]) == (str(STEP_AUDIO2), True), name
+    assert "--token2wav-model" not in of(CPU, tmp_path)["speak-cpu"].part.commands[0]
 
 
 def test_what_a_library_needs_is_said(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.field import callers
 from bench.field.answer import ANSWERED, FAILED, REFUSED
-from bench.field.arrivals import Request, schedule
+from bench.field.arrivals import Request, Schedule, schedule
 from bench.field.caller import Job, called
 from bench.field.loads import GRPC, HTTP, Amount, Load, groups
 from bench.field.sentences import SENTENCES, texts
@@ -85,9 +86,9 @@ class ScriptedDoor:
         yield bytes(9_600 if request.text == "speech" else 0)
 
 
-def job(*said: str) -> Job:
+def job(*said: str, closes: float = 200.0) -> Job:
     requests = tuple(Request(number, number / 100, text, "", 0, number > 0) for number, text in enumerate(said))
-    return Job(time.monotonic(), 0.0, 100.0, any_sample=True, requests=requests)
+    return Job(time.monotonic(), 0.0, 100.0, closes, any_sample=True, requests=requests)
 
 
 async def test_a_slow_answer_delays_no_request() -> None:
@@ -109,6 +110,25 @@ async def test_refused_and_failed_requests_are_told_apart() -> None:
     assert states[1] == (REFUSED, "the gateway answered HTTP/1.1 429")
     assert states[2] == (FAILED, "Unavailable: gone")
     assert states[3] == (FAILED, "an answer without sound")
+
+
+async def test_a_load_closes_though_the_server_does_not_answer() -> None:
+    done = await called(job("speech", "speech", closes=0.05), ScriptedDoor(last=2))
+    assert [(one.state, one.reason) for one in done.answers] == [(FAILED, "not complete when its load closed")] * 2
+
+
+async def test_a_calling_process_that_says_nothing_ends_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LEAD_SECONDS", "DRAIN_SECONDS", "_REPLY_SECONDS"):
+        monkeypatch.setattr(callers, name, 0.01)
+    silent = await asyncio.create_subprocess_exec(
+        "sleep", "60", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        with pytest.raises(OSError, match="a calling process did not say what it heard"):
+            await callers.Callers([silent]).call(Schedule((), 0.0, 0.0), any_sample=True)
+    finally:
+        silent.kill()
+        await silent.wait()
 
 
 def test_a_job_travels_as_a_line() -> None:

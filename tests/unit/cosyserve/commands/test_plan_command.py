@@ -1,5 +1,6 @@
 """`cosyserve plan` as it is called: what it prints, and what it refuses."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from cosyserve.__main__ import main
+from cosyserve.commands.terminal.plan_arguments import add_plan, planned
 
 ASKED = ["plan", "--streams", "300", "--slo-ms", "250"]
 
@@ -29,6 +31,24 @@ def test_an_object(capsys: pytest.CaptureFixture[str]) -> None:
 def test_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASKED, "--values"]) == 0
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"autoscaling", "services"}
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        ([], 80),
+        (["--first-hop-tokens", "25"], 75),
+        (["--first-hop-tokens", "0"], 87),
+        (["--generation", "cosyvoice3"], 63),
+        (["--prompt-tokens", "60"], 55),
+        (["--prompt-tokens", "51"], 51),
+    ],
+)
+def test_prompts_are_cut_as_token2wav_cuts_them(given: list[str], tokens: int) -> None:
+    parser = argparse.ArgumentParser()
+    add_plan(parser)
+    _, found = planned(parser.parse_args([*ASKED[1:], *given]))
+    assert found.demand.prompt_tokens == tokens
 
 
 @pytest.mark.parametrize(

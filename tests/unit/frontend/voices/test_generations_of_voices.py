@@ -23,10 +23,11 @@ from services.frontend.recordings.sound import Sound
 from services.frontend.speaker_transfer import export_file, import_file
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import read_file, voice_of
+from services.frontend.voices.stored_voice import Origin, StoredVoice, from_bytes, now, to_bytes
 from services.frontend.voices.system_part import SystemPart
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import FIELD, Labels, Notes, notes_field
-from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, from_bytes, now, to_bytes
+from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend import models
 
 END = 259

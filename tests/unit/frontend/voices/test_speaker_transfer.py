@@ -10,9 +10,10 @@ from cosyserve.model_directory import ModelDirectory
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.speaker_transfer import main
 from services.frontend.voices.blobs import open_blobs
+from services.frontend.voices.stored_voice import Origin, StoredVoice
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import Labels
-from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore
+from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend.voices.test_speaker_file import TINY, VECTOR, Hostile, zero_shot
 from tests.unit.frontend.voices.test_voice_store import read_back
 

@@ -19,9 +19,10 @@ import pytest
 
 from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.blobs import BlobExists, Blobs, open_blobs
+from services.frontend.voices.stored_voice import Origin, StoredVoice, file_hash, from_bytes, now, to_bytes
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import Labels
-from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, file_hash, from_bytes, now, to_bytes
+from services.frontend.voices.voice_store import VoiceStore
 
 ROOT = Path(__file__).parents[4]
 

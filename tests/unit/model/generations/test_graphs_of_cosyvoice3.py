@@ -59,6 +59,18 @@ def test_every_case_in_float32() -> None:
     assert sum("streaming" in row.array for row in report.rows) == 9
 
 
+def test_what_an_operator_takes_as_a_scalar_is_one() -> None:
+    """ONNX Runtime takes a vector of one element as well, TensorRT does not."""
+    graph = onnx.shape_inference.infer_shapes(exported()["estimator"], strict_mode=True).graph
+    ranks = {each.name: len(each.dims) for each in graph.initializer}
+    ranks |= {each.name: len(each.type.tensor_type.shape.dim) for each in graph.value_info}
+    (places,) = [node for node in graph.node if node.op_type == "Range"]
+    assert [ranks[name] for name in places.input] == [0, 0, 0]
+    numbers = [ranks[name] for name in ranks if name.startswith("number.")]
+    assert numbers
+    assert set(numbers) == {0}
+
+
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16, Precision.FP8])
 def test_narrow_products_stay_near(precision: Precision) -> None:
     (case,) = [case for case in cases() if case.name == "estimator.npz/out_streaming"]

@@ -3,8 +3,11 @@ soon as it will be. And streams of the continuous profile together with sentence
 profiles, whose steps are long and decode one stream each.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,8 +15,14 @@ from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.first_chunk_delay import (
+    CROWD_MARGIN_SECONDS,
+    SINGLE_HOLD_SECONDS,
+    SINGLE_MARGIN_SECONDS,
+    FirstChunkDelay,
+)
 from services.token2wav.scheduling.hop_audio import HopAudio
-from services.token2wav.scheduling.measurements import ForecastErrors
+from services.token2wav.scheduling.measurements import ForecastErrors, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Limits
 from tests.unit.token2wav.speaking import voice
 from tools.capacity.timing.clock import VirtualClock
@@ -391,3 +400,29 @@ def test_a_first_sound_that_the_engine_keeps_waiting_is_late() -> None:
     load = scene.batcher.load.now
     assert load is not None
     assert load.late_pieces >= 1
+
+
+@pytest.mark.parametrize("errors", [[], [-0.5] * 40, [0.2] * 40])
+def test_a_crowd_is_not_forecast_where_that_decides_nothing(errors: list[float]) -> None:
+    """A forecast looks at every stream: for each held piece of hundreds it would take longer than
+    the steps.
+    """
+    costs, pace, asked = StepCosts(), TokenPace(), set[int]()
+    costs.add(1, STEP)
+    delay = FirstChunkDelay(None, costs, pace, batches=False)
+    for streams, ready, now in itertools.product((1, 20, 60, 80, 300), (0.0, 0.3, 5.0), (10.0, 11.9, 12.0, 14.0)):
+        for error in errors:
+            delay._errors.add(streams, error)
+        slot: Any = SimpleNamespace(held_since=10.0, held_seconds=FIRST, on_next_hop=lambda at: None)
+
+        def expected(*of: object, streams: int = streams, at: float = now + ready) -> float:
+            asked.add(streams)
+            return at
+
+        delay.second.expected = expected  # type: ignore[method-assign]
+        margin = SINGLE_MARGIN_SECONDS + CROWD_MARGIN_SECONDS * (streams - 1)
+        until = now + ready + delay._errors.worst(streams, ready) + margin - FIRST
+        wanted = min(until, 10.0 + SINGLE_HOLD_SECONDS) if until > now else now
+        assert delay._until_single(slot, slot, [slot] * streams, now) == pytest.approx(wanted)
+    assert 300 not in asked
+    assert {1, 20} <= asked

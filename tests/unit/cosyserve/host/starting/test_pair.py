@@ -11,7 +11,7 @@ from cosyserve.engines import benchmark_note
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.separate_decoder import STEP_AUDIO2
 from cosyserve.host.doctor.examination import examine
-from cosyserve.host.doctor.installation_checks import checkpoint_bytes, state_bytes_per_second
+from cosyserve.host.doctor.installation_checks import checkpoint_bytes, flow_and_vocoder
 from cosyserve.host.starting.configurations import BY_NAME
 from cosyserve.host.starting.engine_builds import build_commands
 from cosyserve.host.starting.measurement import Trial, read_notes, write_notes
@@ -40,14 +40,15 @@ def test_weights_are_those_of_both() -> None:
 
 
 def test_a_second_of_its_state_is_smaller(tmp_path: Path) -> None:
-    assert state_bytes_per_second(TINY, DECODER) == STEP_AUDIO2.state_bytes_per_second
-    assert state_bytes_per_second(TINY) == state_bytes_per_second(tmp_path) == COSYVOICE2.state_bytes_per_second
-    seconds = [
-        int(plan.why[-1].split()[2])
+    assert flow_and_vocoder(TINY, DECODER) is STEP_AUDIO2
+    assert flow_and_vocoder(TINY) is flow_and_vocoder(tmp_path) is COSYVOICE2
+    alone, pair = (
+        make_plan(BY_NAME["compile+fp16"], machine(gpu()), TINY, forced=True, decoder_model=decoder).why[-1]
         for decoder in (None, DECODER)
-        for plan in [make_plan(BY_NAME["compile+fp16"], machine(gpu()), TINY, forced=True, decoder_model=decoder)]
-    ]
-    assert seconds[1] == pytest.approx(seconds[0] * 231 / 67, abs=2)
+    )
+    assert int(pair.split()[2]) == pytest.approx(int(alone.split()[2]) * 231 / 67, abs=2)
+    assert "sound at the published sizes, prompts included, plus" in alone
+    assert "sound at the published sizes, of prompts and, of each stream, at most the newest 3 s, plus" in pair
 
 
 def test_the_published_sizes() -> None:
@@ -61,7 +62,7 @@ def test_the_published_sizes() -> None:
     )  # fmt: skip
     assert 50 * config.state_bytes_per_frame() == pytest.approx(STEP_AUDIO2.state_bytes_per_second, rel=0.01)
     held, encoder = PROMPT_AND_NEWEST.held_frames, 50 * config.encoder_bytes_per_frame
-    assert held == 150
+    assert held == 150 == 50 * (STEP_AUDIO2.kept_seconds or 0)
     bound = held * config.state_bytes_per_frame()
     longest = bound + int((2 * MAX_TOKENS - held) * config.encoder_bytes_per_frame)
     print(f"bounded {bound / 1e6:.0f} MB, {encoder / 1e6:.2f} MB a second, longest sentence {longest / 1e6:.0f} MB")
