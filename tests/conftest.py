@@ -5,6 +5,7 @@ tables of the bundled model, of which two seconds of computing make dictionaries
 all frontends in a process. The tests of `slow.txt` are marked `slow`.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -47,6 +48,13 @@ def start_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     for mark in request.node.iter_markers("start"):
         given = mark.kwargs | given
     return given
+
+
+def pytest_collection_finish() -> None:
+    """What was imported lives to the end, and would be walked through again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker
