@@ -2,7 +2,8 @@
 too small to share. No caller is refused because several tests share the cores of the machine.
 Without a GPU, Triton's kernels are interpreted, which has to be set before it is imported. The
 tables of the bundled model, of which two seconds of computing make dictionaries, are read once for
-all frontends in a process, and so are the versions of libraries, which each service states. The tests of `slow.txt` are marked `slow`.
+all frontends in a process, and so are the versions of libraries, which each service states. The
+tests of `slow.txt` are marked `slow`.
 """
 
 import gc

@@ -106,8 +106,7 @@ async def test_a_file_that_is_too_large_or_no_sound_is_not_sent(page: Page, tmp_
 
 
 async def test_what_only_the_browser_can_decode_is_sent_as_wav(page: Page, tmp_path: Path) -> None:
-    sample = recording(tmp_path).rename(tmp_path / "sample.unknown")
-    await fill(page, sample)
+    await fill(page, recording(tmp_path).rename(tmp_path / "sample.unknown"))
     await page.tab.click("#cloning-submit")
     await page.tab.until("!document.querySelector('#cloning').open")
     samples, rate = soundfile.read(io.BytesIO(page.service.drafts[0].audio))

@@ -62,8 +62,7 @@ async def test_a_body_that_is_too_large_is_refused(served: Gateway, announced: b
 
 async def test_the_answer_to_a_large_upload_is_not_lost(served: Gateway) -> None:
     """The caller sends all of it before it reads."""
-    answer = await raw(served, head(8 << 20) + b"x" * (8 << 20))
-    assert answer.startswith(b"HTTP/1.1 413")
+    assert (await raw(served, head(8 << 20) + b"x" * (8 << 20))).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.start(settings={"body_seconds": 0.3})

@@ -28,7 +28,6 @@ from tests.stacks.scripted_stages import Stack, expected_audio
 
 PATH = "/v1/audio/speech"
 FORMATS = [each for each in FileFormat if each is not FileFormat.PCM]
-SAMPLES = len(expected_audio(TEXT)) // 2
 
 
 def body(**fields: Any) -> dict[str, Any]:

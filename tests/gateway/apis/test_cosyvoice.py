@@ -90,8 +90,7 @@ async def test_a_recording_is_the_voice_of_one_request(
     assert spoken(response.content) == expected_audio(TEXT)
     assert response.headers["x-voice"].startswith("recording-")
     assert [(prompt.audio, prompt.transcript) for prompt in script.recordings] == [(bytes(range(1, 61)), transcript)]
-    setup = running.scripts["llm"][0].llm_setups[0]
-    assert len(setup.prompt_text_ids) == ids
+    assert len(running.scripts["llm"][0].llm_setups[0].prompt_text_ids) == ids
     assert (await served.http.get("/list_voices")).json()["voices"] == ["anna"]
 
 

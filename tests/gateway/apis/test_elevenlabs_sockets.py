@@ -108,8 +108,7 @@ async def test_audio_arrives_while_text_is_still_being_written(ws: ClientConnect
         heard += base64.b64decode(json.loads(await ws.recv())["audio"])
     await send(ws, {"text": " three "}, EOS if kind == SINGLE else {"close_socket": True})
     if kind == SINGLE:
-        messages = await until_final(ws)
-        assert spoken(heard + audio(messages)) == expected_audio("one two three")
+        assert spoken(heard + audio(await until_final(ws))) == expected_audio("one two three")
     else:
         assert await closed(ws) == 1000
 
@@ -220,8 +219,7 @@ async def test_contexts_that_are_closed_at_any_moment_report_no_error(ws: Client
         await send(ws, {"text": "one two ", "context_id": name})
         await asyncio.sleep(0.004 * (number % 10))
         await send(ws, {"context_id": name, "close_context": True})
-        messages = await until_final(ws, name)
-        assert not [message for message in messages if "error" in message]
+        assert not [message for message in await until_final(ws, name) if "error" in message]
     await all_idle(running)
 
 
@@ -390,8 +388,7 @@ async def test_an_address_that_cannot_be_understood_is_refused(served: Gateway, 
 @pytest.mark.start(query={"voice": "nobody"})
 async def test_a_failure_of_the_only_context_ends_the_connection(ws: ClientConnection) -> None:
     await send(ws, START, {"text": "one "}, EOS)
-    error = json.loads(await ws.recv())
-    assert error["error"] == "voice_not_found"
+    assert json.loads(await ws.recv())["error"] == "voice_not_found"
     assert await closed(ws) == 1008
 
 

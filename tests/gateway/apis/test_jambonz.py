@@ -57,8 +57,7 @@ def check_format(response: httpx2.Response, media_type: str, rate: int, pcm: byt
 
 
 async def test_linear_samples_are_the_speech(served: Gateway) -> None:
-    response = await ask(served, "&format=l16&rate=24000")
-    assert spoken(response.content) == expected_audio(TEXT)
+    assert spoken((await ask(served, "&format=l16&rate=24000")).content) == expected_audio(TEXT)
 
 
 async def test_mp3_decodes(served: Gateway) -> None:

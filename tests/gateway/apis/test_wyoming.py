@@ -161,8 +161,7 @@ async def test_a_failure_is_an_error_and_closes() -> None:
         hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", at=24_000))
         async with calling(port) as caller:
             await caller.send(Synthesize(text="everlasting").event())
-            events = await caller.until("audio-stop")
-            assert failure(events).code == "internal"
+            assert failure(await caller.until("audio-stop")).code == "internal"
             assert await caller.next() is None
         await all_idle(running)
 

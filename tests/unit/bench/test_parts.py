@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench.parts.ledger import DONE, FAILED, LATE, LEFT_OUT, Ledger
-from bench.parts.part import Part, ResultsFile, chosen, together
+from bench.parts.part import Part, chosen, together
 from bench.parts.progress import Progress
 from bench.parts.provenance import Subject, source, subject
 from bench.parts.runner import run
@@ -224,16 +224,6 @@ def test_parts_are_chosen_by_name() -> None:
     parts.append(Part("four", "", (), needs=("one",)))
     assert [part.name for part in chosen(parts, ["four"], [])] == ["one", "four"]
     assert [part.name for part in chosen(parts, ["four"], ["one"])] == ["four"]
-
-
-def test_figures_are_in_their_file_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "kept.json"
-    results = ResultsFile(path)
-    results["a"] = 1
-    assert json.loads(path.read_text()) == {"a": 1}
-    results["b"] = [2]
-    assert ResultsFile(path) == {"a": 1, "b": [2]}
-    assert [one.name for one in path.parent.iterdir()] == ["kept.json"]
 
 
 def test_the_source_is_what_runs(tmp_path: Path) -> None:

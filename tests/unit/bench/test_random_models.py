@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from bench.generations.random_models import TINY3, write_cosyvoice3
 from bench.generations.sizes import PUBLISHED, resized
@@ -24,7 +23,6 @@ from services.token2wav.flow.dit.weights import expected_tensors as dit_tensors
 from services.token2wav.vocoder.causal.weights import read_config
 from services.token2wav.vocoder.weights import expected_tensors as vocoder_tensors
 
-CPU = torch.device("cpu")
 LIMIT = 100
 
 

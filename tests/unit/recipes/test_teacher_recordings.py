@@ -11,10 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from cosyserve.spec import SAMPLES_PER_TOKEN
-from recipes.demo_voice.synthesise import batches
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import numbers
-from recipes.demo_voice.teacher.plan import Styles
 from recipes.demo_voice.teacher.recordings import LOUDNESS, Refused, Shard, finish, recorded
 from recipes.demo_voice.training.speech import Sentence, read_recordings
 
@@ -27,18 +25,6 @@ def tone(seconds: float, quiet: float = 0.5, loudness: float = 0.2) -> NDArray[n
     time = np.arange(round(24_000 * seconds)) / 24_000
     silence = np.zeros(round(24_000 * quiet))
     return np.concatenate([silence, loudness * np.sin(2 * np.pi * 200 * time), silence]).astype(np.float32)
-
-
-def test_style_of_a_sentence(tmp_path: Path) -> None:
-    rows = np.arange(510, dtype=np.float32).reshape(510, 1, 1) * np.ones((1, 1, 256), np.float32)
-    np.save(tmp_path / "a.npy", rows)
-    np.save(tmp_path / "b.npy", -rows)
-    styles = Styles(tmp_path)
-    assert styles.presets == ["a", "b"]
-    asked = (("a", 12), ("b", 900), ("a:0.75+b:0.25", 11))
-    assert [styles.style(*one)[0] for one in asked] == [11, -509, pytest.approx(5)]
-    with pytest.raises(KeyError):
-        styles.style("c", 1)
 
 
 def test_the_plan_shares_out_the_voices() -> None:
@@ -54,15 +40,6 @@ def test_no_voice_says_a_sentence_twice() -> None:
     assert len({(job.sentence.number, job.voice) for job in jobs}) == len(jobs)
     assert {job.speed for job in jobs} == set(plan.SPEEDS)
     assert jobs[:50] == list(islice(plan.varied(SENTENCES, PRESETS, seed=1), 50))
-
-
-def test_batches_hold_every_job_and_like_lengths() -> None:
-    jobs = list(plan.plain(SENTENCES[:700], PRESETS))
-    planned = list(batches(iter(jobs), 16, seed=1))
-    assert sorted(job.key for batch in planned for job in batch) == sorted(job.key for job in jobs)
-    spread = [{len(job.sentence.phonemes) for job in batch} for batch in planned]
-    assert max(len(lengths) for lengths in spread) == 2
-    assert [max(lengths) for lengths in spread] != sorted(max(lengths) for lengths in spread)
 
 
 def test_silence_is_trimmed_and_loudness_set() -> None:

@@ -110,23 +110,6 @@ def test_phones_are_the_sounds_and_their_places_among_the_text_ids() -> None:
     assert ["^wˈʌn, tˈu."[place] for place in phones.places(said)] == list("wʌntu")
 
 
-def test_batch_holds_the_utterances_asked_for(examples: Examples) -> None:
-    members = [2, 7, 4]
-    batch = examples.batch(members)
-    assert batch.log_mel.shape == (3, 4 * 24, 128)
-    for row, member in enumerate(members):
-        tokens, first = examples.features.tokens[member], examples.features.first[member]
-        assert batch.lengths_here[row] == int(batch.lengths[row]) == tokens
-        assert torch.equal(
-            batch.mel[row, : 2 * tokens], examples.features.mel[2 * first : 2 * (first + tokens)].float()
-        )
-        assert torch.equal(batch.log_mel[row, : 4 * tokens], examples.log_mel(member))
-        assert batch.targets[row, : batch.counts_here[row]].tolist() == examples.phones.of(
-            examples.speech.utterances[member].phonemes
-        )
-        assert examples.voices[int(batch.voices[row])] == examples.speech.utterances[member].voice
-
-
 def test_loss_falls_on_one_batch(examples: Examples) -> None:
     # The warm-up is long: 15 steps end at a rate of 0.04.
     options = train.parser().parse_args(["", "--width", "32", "--dropout", "0", "--rate", "0.5"])
