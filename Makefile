@@ -20,6 +20,8 @@ TORCH_INDEX_URL ?=
 
 IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
+comma := ,
+
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
@@ -162,16 +164,13 @@ clean: ## Remove everything that the other targets made
 
 # What serving on a CPU needs. pip is not quiet here: torch is large, and its progress is what somebody waits for.
 $(VENV)/.ready: pyproject.toml packages/server/pyproject.toml constraints.txt
-	$(call fresh_venv,$(VENV))
-	@echo "installing cosyserve and its services into $(VENV) (torch is the largest part)"
-	$(if $(TORCH_INDEX_URL),$(BIN)/pip install --constraint constraints.txt --index-url $(TORCH_INDEX_URL) torch)
-	$(BIN)/pip install --constraint constraints.txt --editable . --editable 'packages/server[cpu]'
+	$(call install,cpu)
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.ready
-	@echo "installing the developer's tools into $(VENV)"
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable . --editable 'packages/server[cpu,dev]'
-	touch $@
+# With the developer's tools, at once: versions are worked out and cosyserve is built a single time.
+$(VENV)/.dev: pyproject.toml packages/server/pyproject.toml constraints.txt
+	$(call install,cpu$(comma)dev)
+	touch $(VENV)/.ready $@
 
 # Resemblyzer asks for webrtcvad, which needs a compiler and a setuptools of old, and for a typing that Python has long had; the extra
 # brings the same webrtcvad as a wheel.
@@ -227,6 +226,13 @@ $(PROTOS_VENV)/.ready: constraints-protos.txt
 	$(call fresh_venv,$(PROTOS_VENV))
 	$(PROTOS_VENV)/bin/pip install --quiet --requirement constraints-protos.txt
 	touch $@
+
+define install
+$(call fresh_venv,$(VENV))
+@echo "installing cosyserve and its services into $(VENV) (torch is the largest part)"
+$(if $(TORCH_INDEX_URL),$(BIN)/pip install --constraint constraints.txt --index-url $(TORCH_INDEX_URL) torch)
+$(BIN)/pip install --constraint constraints.txt --editable . --editable 'packages/server[$(1)]'
+endef
 
 # Asked of $(PYTHON) itself before anything is made: its version, then the modules that some distributions package apart.
 define fresh_venv

@@ -2,9 +2,11 @@
 too small to share. No caller is refused because several tests share the cores of the machine.
 Without a GPU, Triton's kernels are interpreted, which has to be set before it is imported. The
 tables of the bundled model, of which two seconds of computing make dictionaries, are read once for
-all frontends in a process. The tests of `slow.txt` are marked `slow`.
+all frontends in a process, and so are the versions of libraries, which each service states. The
+tests of `slow.txt` are marked `slow`.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cosyserve.rpc import service_info
 from services.frontend.tokenizers.phonemes import tokenizer as phoneme_tokenizer
 from tests.stacks.up_process import DEMO
 
@@ -27,12 +30,13 @@ SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _tables_of_the_bundled_model() -> Iterator[None]:
+def _read_once() -> Iterator[None]:
     def once(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
         kept = cache(read)
         return lambda path: kept(path) if path.resolve().is_relative_to(DEMO) else read(path)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service_info, "library_versions", cache(service_info.library_versions))
         for name in ("read_lexicon", "read_letters"):
             patch.setattr(phoneme_tokenizer, name, once(getattr(phoneme_tokenizer, name)))
         yield
@@ -47,6 +51,13 @@ def start_options(request: pytest.FixtureRequest) -> dict[str, Any]:
     for mark in request.node.iter_markers("start"):
         given = mark.kwargs | given
     return given
+
+
+def pytest_collection_finish() -> None:
+    """What was imported lives to the end, and would be walked through again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker

@@ -202,8 +202,7 @@ def test_the_key_is_in_no_list_of_processes_nor_in_the_log_of_up(tmp_path: Path)
     secret = made.stdout.strip()
     up = Up("--keys", str(keys), "--http", "127.0.0.1:0", environ={"COSYSERVE_API_KEY": "csk-of-the-shell"})
     try:
-        output = str(tmp_path / "x.wav")
-        say = ("say", "Yes.", "--output", output, "--server", up.address)
+        say = ("say", "Yes.", "--output", str(tmp_path / "x.wav"), "--server", up.address)
         refused = run_cosyserve(*say)
         assert refused.returncode == 1
         assert "UNAUTHENTICATED" in refused.stderr

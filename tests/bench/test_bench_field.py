@@ -33,8 +33,7 @@ async def test_both_doors_are_measured_and_a_run_goes_on_where_it_was(tmp_path: 
         assert one.first["p50"][0] > 0
     assert measured.rows_of(json.loads(out.read_text())) == rows
     # Nothing is left to measure: no server is asked.
-    again = await measured.measure(GROUP, Server("scripted"), CONDITIONS, SUBJECT, out)
-    assert again == rows
+    assert await measured.measure(GROUP, Server("scripted"), CONDITIONS, SUBJECT, out) == rows
     other = Subject("another machine", {}, "abc", "")
     with pytest.raises(ValueError, match="another part, machine, source or model"):
         await measured.measure(GROUP, Server("scripted"), CONDITIONS, other, out)

@@ -2,7 +2,6 @@
 scripted.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -29,7 +28,7 @@ async def load() -> AsyncIterator[Load]:
 
 async def heard(load: Load) -> dict[str, list[Listener]]:
     """What became of listeners who came until there was one each way, by way."""
-    async with asyncio.timeout(120), load.arriving(4.0):
+    async with load.arriving(4.0):
         await load.changes.wait_for(lambda: {one.way for one in load.all} == {CLIENT, HTTP})
     assert not load.under_way
     return {way: [one for one in load.all if one.way == way] for way in (CLIENT, HTTP)}

@@ -70,3 +70,10 @@ def open_page(browser: Browser) -> Opening:
             assert len(tab.complaints) == complaints, tab.complaints
 
     return opened
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(open_page: Opening, start_options: dict[str, Any]) -> AsyncIterator[Page]:
+    """The page, opened. `@pytest.mark.start` takes the arguments of `open_page`."""
+    async with open_page(**start_options) as page:
+        yield page

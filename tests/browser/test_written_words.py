@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.browser.conftest import Opening
+from tests.browser.conftest import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,18 +42,13 @@ SCRIPT = """(async () => {{
 }})()"""
 
 
-async def test_spoken_words_find_the_written_ones(open_page: Opening) -> None:
-    async with open_page() as page:
-        found = {
-            text: await page.tab.value(SCRIPT.format(given=json.dumps([text, batches]))) for text, batches, _ in CASES
-        }
+async def test_spoken_words_find_the_written_ones(page: Page) -> None:
+    found = {text: await page.tab.value(SCRIPT.format(given=json.dumps([text, batches]))) for text, batches, _ in CASES}
     assert found == {text: marked for text, _, marked in CASES}
 
 
-async def test_long_texts_cost_little(open_page: Opening) -> None:
+async def test_long_texts_cost_little(page: Page) -> None:
     """20,000 characters in one sentence: what the page allows at most."""
     words = "one two three four 5 six " * 800
-    async with open_page() as page:
-        spoken = [words.replace("5", "five").split()]
-        marked = await page.tab.value(SCRIPT.format(given=json.dumps([words, spoken])))
-    assert marked == words.split()
+    spoken = [words.replace("5", "five").split()]
+    assert await page.tab.value(SCRIPT.format(given=json.dumps([words, spoken]))) == words.split()

@@ -44,8 +44,7 @@ async def utterance(ws: ClientConnection) -> tuple[list[dict[str, Any]], bytes]:
 async def spoken(url: str, calls: Calls) -> None:
     async with connect(url) as ws:
         with calls.tried("text word by word, binary audio, word times") as found:
-            words = [text(word + " ") for word in TEXT.split()]
-            await send(ws, SETUP, *words, END)
+            await send(ws, SETUP, *[text(word + " ") for word in TEXT.split()], END)
             messages, binary = await utterance(ws)
             assert (messages[0]["type"], messages[-1]["type"]) == ("header", "summary"), messages
             assert messages[-1]["audio_seconds"] == len(binary) / 48_000

@@ -24,13 +24,12 @@ async def test_drained_is_status_0(how: signal.Signals) -> None:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(100):
-            while (found := re.search(rb"listens on port (\d+)", await process.stderr.readline())) is None:
-                pass
-            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", timeout=20) as http:
-                assert (await http.get("/healthz")).status_code == 200
-                process.send_signal(how)
-                log, status = await process.stderr.read(), await process.wait()
+        while (found := re.search(rb"listens on port (\d+)", await process.stderr.readline())) is None:
+            pass
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{int(found[1])}", timeout=20) as http:
+            assert (await http.get("/healthz")).status_code == 200
+            process.send_signal(how)
+            log, status = await process.stderr.read(), await process.wait()
     finally:
         if process.returncode is None:
             process.kill()

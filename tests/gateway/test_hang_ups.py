@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.gateway.test_openai_speech import PATH, body, hang_after_some
-from tests.gateway.test_websocket import END, SETUP, send, text
-from tests.pipeline.calling import TEXT, all_idle, busy, hang, hook
-from tests.stacks.gateway_server import Gateway, scripted_gateway
+from tests.gateway.conversing import send
+from tests.gateway.test_openai_speech import PATH, body
+from tests.gateway.test_websocket import END, SETUP, text
+from tests.pipeline.calling import TEXT, all_idle, busy, hang, hang_after_some, hook
+from tests.stacks.gateway_server import Gateway
 from tests.stacks.scripted_stages import Stack
 
 HTTP: dict[str, dict[str, Any]] = {
@@ -74,25 +75,23 @@ def end(transport: asyncio.Transport, how: str) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("form", [*HTTP, "websocket"])
-async def test_every_stage_is_cancelled(form: str, moment: str) -> None:
+async def test_every_stage_is_cancelled(served: Gateway, running: Stack, form: str, moment: str) -> None:
     behaviour, hears = MOMENTS[moment]
-    async with scripted_gateway() as (served, running):
-        hook(running, "token2wav", behaviour)
-        async with caller(served, form, hears) as transport:
-            await busy(running, "token2wav")
-            end(transport, "closed")
-            await cancelled(running)
+    hook(running, "token2wav", behaviour)
+    async with caller(served, form, hears) as transport:
+        await busy(running, "token2wav")
+        end(transport, "closed")
+        await cancelled(running)
 
 
 @pytest.mark.parametrize("how", ["half-closed", "reset"])
 @pytest.mark.parametrize("form", ["pcm", "websocket"])
-async def test_however_the_connection_ends(form: str, how: str) -> None:
-    async with scripted_gateway() as (served, running):
-        hook(running, "token2wav", hang)
-        async with caller(served, form, hears=False) as transport:
-            await busy(running, "token2wav")
-            end(transport, how)
-            await cancelled(running)
+async def test_however_the_connection_ends(served: Gateway, running: Stack, form: str, how: str) -> None:
+    hook(running, "token2wav", hang)
+    async with caller(served, form, hears=False) as transport:
+        await busy(running, "token2wav")
+        end(transport, how)
+        await cancelled(running)
 
 
 async def cancelled(running: Stack) -> None:
@@ -101,16 +100,15 @@ async def cancelled(running: Stack) -> None:
     assert sum(script.cancelled for scripts in running.scripts.values() for script in scripts)
 
 
-async def test_a_voice_that_is_being_made_is_not() -> None:
-    async with scripted_gateway() as (served, running):
-        script = running.scripts["frontend"][0]
-        script.read = hang
-        form = {"files": {"audio_sample": b"sound"}, "data": {"voice_id": "new"}}
-        making = asyncio.create_task(served.http.post("/v1/audio/voices", **form))
-        await busy(running, "frontend")
-        making.cancel()
-        await asyncio.wait((making,))
-        await cancelled(running)
-        script.read = None
-        made = await served.http.post("/v1/audio/voices", **form)
-        assert (made.status_code, made.json()["id"]) == (201, "new")
+async def test_a_voice_that_is_being_made_is_not(served: Gateway, running: Stack) -> None:
+    script = running.scripts["frontend"][0]
+    script.read = hang
+    form = {"files": {"audio_sample": b"sound"}, "data": {"voice_id": "new"}}
+    making = asyncio.create_task(served.http.post("/v1/audio/voices", **form))
+    await busy(running, "frontend")
+    making.cancel()
+    await asyncio.wait((making,))
+    await cancelled(running)
+    script.read = None
+    made = await served.http.post("/v1/audio/voices", **form)
+    assert (made.status_code, made.json()["id"]) == (201, "new")

@@ -44,8 +44,7 @@ def test_speech_is_as_long_as_its_text_and_can_be_heard(samples: bytes, fault: s
 async def test_a_stack_that_speaks_over_both_and_a_gateway_that_does_not() -> None:
     async with whole_stack(DEMO) as stack, gateway(stack.address) as door:
         given = arguments("--server", stack.address, "--http", f"http://{door.address}", "--text", "It works.")
-        line = await speech_check.check(given)
-        assert line.endswith("over HTTP, the same samples")
+        assert (await speech_check.check(given)).endswith("over HTTP, the same samples")
         wrong = arguments("--server", stack.address, "--http", f"http://{door.address}/other", "--text", "It works.")
         with pytest.raises(Unavailable, match="HTTP 404"):
             await speech_check.check(wrong)

@@ -78,8 +78,7 @@ def known_labels(metric: str) -> set[str]:
         return set(OF_PROMETHEUS[metric])
     if metric in recorded():
         return {*TARGET, "slo"}
-    ours = OURS[base(metric)]
-    return {*TARGET, *ours.labels, *(["le"] if metric.endswith("_bucket") else [])}
+    return {*TARGET, *OURS[base(metric)].labels, *(["le"] if metric.endswith("_bucket") else [])}
 
 
 def panels(dashboard: dict[str, Any]) -> Iterator[dict[str, Any]]:

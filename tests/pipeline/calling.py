@@ -100,3 +100,9 @@ def abort_once(code: grpc.StatusCode, text: str, at: int) -> Any:
 
 async def hang(*_: Any) -> None:
     await asyncio.Event().wait()
+
+
+async def hang_after_some(context: Any, sent: int) -> None:
+    """Ten tokens are decoded."""
+    if sent >= 10 * 960:
+        await hang()

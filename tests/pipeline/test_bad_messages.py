@@ -18,7 +18,7 @@ from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2w
 from tests.pipeline.calling import TEXT, all_idle, hook, speak
 from tests.stacks.calls import all_of, refusal
 from tests.stacks.every_request import methods
-from tests.stacks.scripted_stages import Stack, stack
+from tests.stacks.scripted_stages import Stack
 
 NO_MESSAGE = b"\xff\xff\xff caller's words"
 FILES = {
@@ -37,49 +37,48 @@ async def _refusal(channel: grpc.aio.Channel, method: Any, said: str) -> grpc.ai
 
 
 async def test_what_is_no_message_is_refused_by_every_method_without_a_stack_trace(
-    caplog: pytest.LogCaptureFixture,
+    running: Stack, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = 0
-    async with stack() as running:
-        ports = {
-            "orchestrator": running.orchestrator.port,
-            **{name: found[0].port for name, found in running.services.items()},
-        }
-        for name, files in FILES.items():
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[name]}") as channel:
-                for method in methods(
-                    [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
-                ):
-                    error = await _refusal(channel, method, "cannot be decoded as one of this method")
-                    assert "words" not in (error.details() or "")
-                    asked += 1
+    ports = {
+        "orchestrator": running.orchestrator.port,
+        **{name: found[0].port for name, found in running.services.items()},
+    }
+    for name, files in FILES.items():
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[name]}") as channel:
+            for method in methods([service for file in files for service in file.DESCRIPTOR.services_by_name.values()]):
+                error = await _refusal(channel, method, "cannot be decoded as one of this method")
+                assert "words" not in (error.details() or "")
+                asked += 1
     assert asked > 30
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_callers_who_hang_up_at_any_moment_leave_no_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.start(max_streams=64)
+async def test_callers_who_hang_up_at_any_moment_leave_no_error_in_the_log(
+    running: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
     dice = random.Random(5)
-    async with stack(max_streams=64) as running:
-        stub = running.stub
+    stub = running.stub
 
-        async def hang_up(number: int) -> None:
-            async def fragments() -> Any:
-                yield synthesis_pb2.StreamingSynthesizeRequest(setup=synthesis_pb2.StreamingSynthesizeSetup())
-                for word in TEXT.split():
-                    yield synthesis_pb2.StreamingSynthesizeRequest(text=f"{word} ")
+    async def hang_up(number: int) -> None:
+        async def fragments() -> Any:
+            yield synthesis_pb2.StreamingSynthesizeRequest(setup=synthesis_pb2.StreamingSynthesizeSetup())
+            for word in TEXT.split():
+                yield synthesis_pb2.StreamingSynthesizeRequest(text=f"{word} ")
 
-            if number % 3 == 0:
-                call: Any = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT * 5))
-            elif number % 3 == 1:
-                call = stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=TEXT * 5))
-            else:
-                call = stub.StreamingSynthesize(fragments())
-            await asyncio.sleep(dice.uniform(0.0, 0.1))
-            call.cancel()
+        if number % 3 == 0:
+            call: Any = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT * 5))
+        elif number % 3 == 1:
+            call = stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=TEXT * 5))
+        else:
+            call = stub.StreamingSynthesize(fragments())
+        await asyncio.sleep(dice.uniform(0.0, 0.1))
+        call.cancel()
 
-        for _ in range(4):
-            await asyncio.gather(*(hang_up(number) for number in range(15)))
-        await all_idle(running)
+    for _ in range(4):
+        await asyncio.gather(*(hang_up(number) for number in range(15)))
+    await all_idle(running)
     assert [
         f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.ERROR
     ] == []
@@ -116,16 +115,16 @@ def test_what_is_not_quoted_is_cut_at_the_end_and_a_short_text_stays() -> None:
 @pytest.mark.parametrize(
     "code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE]
 )
+@pytest.mark.start(attempts=2, recovery_seconds=0.2)
 async def test_no_status_names_the_address_of_a_stage_and_the_log_does(
-    name: str, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
+    running: Stack, name: str, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(context: Any, *_: Any) -> None:
         await context.abort(code, "so it is")
 
-    async with stack(attempts=2, recovery_seconds=0.2) as running:
-        address = f"127.0.0.1:{running.services[name][0].port}"
-        hook(running, name, fail)
-        error = await refusal(speak(running))
+    address = f"127.0.0.1:{running.services[name][0].port}"
+    hook(running, name, fail)
+    error = await refusal(speak(running))
     # A stage that ends the call while it is written to may be reported as one that is gone.
     assert error.code() in (code, grpc.StatusCode.UNAVAILABLE)
     assert (error.details() or "").startswith(f"{name}: ")

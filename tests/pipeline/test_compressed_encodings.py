@@ -29,7 +29,7 @@ from tests.pipeline.calling import (
     unary,
 )
 from tests.stacks.calls import all_of
-from tests.stacks.scripted_stages import Stack, expected_audio, stack
+from tests.stacks.scripted_stages import Stack, expected_audio
 
 NATURAL = synthesis_pb2.ONSET_NATURAL
 WHOLE = expected_audio(TEXT)
@@ -161,7 +161,7 @@ async def test_hanging_up_frees_everything(running: Stack) -> None:
     await hang_up(running, call, busy(running, "token2wav"))
 
 
-async def test_encoders_work_outside_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_encoders_work_outside_of_the_event_loop(running: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[threading.Thread] = set()
     for name in ("__init__", "encode", "finish"):
         original = getattr(Compressed, name)
@@ -171,31 +171,25 @@ async def test_encoders_work_outside_of_the_event_loop(monkeypatch: pytest.Monke
             return original(*arguments)
 
         monkeypatch.setattr(Compressed, name, watched)
-    async with stack() as running:
-        await speak(running, audio_format=requested(CompressedEncoding.AAC_ADTS))
+    await speak(running, audio_format=requested(CompressedEncoding.AAC_ADTS))
     assert threads
     assert threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize("encoding", CompressedEncoding)
 async def test_a_server_without_encoders_says_so_before_any_work(
-    encoding: CompressedEncoding, monkeypatch: pytest.MonkeyPatch
+    running: Stack, encoding: CompressedEncoding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requested_format, "is_installed", lambda: False)
-    async with stack() as running:
-        for call in (
-            running.stub.Synthesize(
-                synthesis_pb2.SynthesizeRequest(text=TEXT, audio_format=requested(encoding))
-            ).read(),
-            running.stub.SynthesizeUnary(
-                synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, audio_format=requested(encoding))
-            ),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError, match=f"{encoding.name}, and this server has no encoder") as error:
-                await call
-            assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert all(script.calls == [] for scripts in running.scripts.values() for script in scripts)
-        assert (await speak(running))[0] == WHOLE
+    for call in (
+        running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, audio_format=requested(encoding))).read(),
+        running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, audio_format=requested(encoding))),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=f"{encoding.name}, and this server has no encoder") as error:
+            await call
+        assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert all(script.calls == [] for scripts in running.scripts.values() for script in scripts)
+    assert (await speak(running))[0] == WHOLE
 
 
 async def test_the_client_asks_for_them(running: Stack) -> None:

@@ -15,7 +15,7 @@ from cosyserve.v1 import synthesis_pb2
 from services.orchestrator.request_log import logged
 from tests.pipeline.calling import busy, hang, hang_up, speak
 from tests.stacks.calls import all_of, refusal, until
-from tests.stacks.scripted_stages import Stack, stack
+from tests.stacks.scripted_stages import Stack
 
 LINE = re.compile(
     r"request (?P<id>\S+) (?P<method>\w+) voice=(?P<voice>\S+) audio=(?P<audio>[\d.]+) s "
@@ -35,12 +35,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     return found
 
 
-async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
-    async with stack() as running:
-        audio, responses = await speak(running, "confidential words")
-        request = synthesis_pb2.SynthesizeRequest(text="more", sentence_pause_milliseconds=0)
-        assert await all_of(running.stub.Synthesize(request, metadata=(("x-request-id", "order-7"),)))
-        unary = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="whole"))
+async def test_a_request_that_was_spoken(running: Stack, lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
+    audio, responses = await speak(running, "confidential words")
+    request = synthesis_pb2.SynthesizeRequest(text="more", sentence_pause_milliseconds=0)
+    assert await all_of(running.stub.Synthesize(request, metadata=(("x-request-id", "order-7"),)))
+    unary = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="whole"))
     first, second, third = lines()
     summary = responses[-1].summary
     assert (first["method"], first["voice"], first["status"]) == ("Synthesize", "anna", "OK")
@@ -58,18 +57,18 @@ async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCapture
     [({"speed": 9.0}, "INVALID_ARGUMENT"), ({"voice": "nobody\nrequest"}, "NOT_FOUND")],
     ids=["speed", "voice"],
 )
-async def test_a_request_that_is_refused(lines: Lines, fields: dict[str, Any], status: str) -> None:
-    async with stack() as running:
-        await refusal(speak(running, "word", **fields), grpc.StatusCode[status])
+async def test_a_request_that_is_refused(running: Stack, lines: Lines, fields: dict[str, Any], status: str) -> None:
+    await refusal(speak(running, "word", **fields), grpc.StatusCode[status])
     (line,) = lines()
     assert (line["voice"], line["audio"], line["byte"], line["status"]) == ("-", "0.00", "0", status)
 
 
-async def test_ids_that_are_none_are_not_written(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
-    async with stack() as running:
-        request = synthesis_pb2.SynthesizeRequest(text="word")
-        for wrong in ("a b", "x" * 65, "a=b status=OK"):
-            assert await all_of(running.stub.Synthesize(request, metadata=(("x-request-id", wrong),)))
+async def test_ids_that_are_none_are_not_written(
+    running: Stack, lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = synthesis_pb2.SynthesizeRequest(text="word")
+    for wrong in ("a b", "x" * 65, "a=b status=OK"):
+        assert await all_of(running.stub.Synthesize(request, metadata=(("x-request-id", wrong),)))
     assert [len(line["id"]) for line in lines()] == [16, 16, 16]
 
 

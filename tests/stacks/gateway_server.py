@@ -21,6 +21,8 @@ from tests.stacks.scripted_stages import Stack, stack
 
 _OFTEN = SimpleNamespace(**{**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(seconds / 10)})
 """uvicorn looks for the end of its work every 0.1 s, which hundreds of tests would wait for."""
+_LINGER = [f"services.gateway.serving.{name}_connection.LINGER_SECONDS" for name in ("http", "websocket")]
+"""How long a connection that was refused is still read, to let the answer arrive: 2 s."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ async def gateway(
     server = GatewayServer(app, values, connection_limits(values), certificates)
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listening.getsockname()[1]}"
-    with mock.patch("uvicorn.server.asyncio", _OFTEN):
+    with mock.patch("uvicorn.server.asyncio", _OFTEN), mock.patch(_LINGER[0], 0.5), mock.patch(_LINGER[1], 0.5):
         # Not serve(), which would take the signals of the test runner.
         serving = asyncio.create_task(server._serve([listening]))
         try:

@@ -1,11 +1,24 @@
-"""An event loop whose clock jumps to the next timer: seconds pass at once, and exactly."""
+"""Clocks of a test's own: one that it sets, and an event loop's, which jumps to the next timer, so
+that seconds pass at once, and exactly.
+"""
 
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass
+class Clock:
+    """Shows `now`, in seconds."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class _Selector(selectors.SelectSelector):

@@ -50,8 +50,7 @@ async def test_all_of_a_release_is_replaced_in_mid_sentence(releases: Releases, 
     wanted, (port,) = await undisturbed(releases), free_ports(1)
     async with contextlib.AsyncExitStack() as exits:
         async with releases.mixed(whole(first), port) as address:
-            client = await exits.enter_async_context(AsyncClient(address))
-            speech, start = await begun(client)
+            speech, start = await begun(await exits.enter_async_context(AsyncClient(address)))
         await exits.enter_async_context(releases.mixed(whole(second), port))
         assert start + await ended(speech) == wanted
         assert speech.resumed == 1
@@ -72,7 +71,6 @@ async def test_a_replica_of_the_other_release_takes_over(
         killed = await victim.enter_async_context(stage(releases.trees[first], name, releases.voices))
         reached[name] = f"{killed},{releases.stages[second, name]}"
         address = await exits.enter_async_context(orchestrator(releases.trees["new"], reached))
-        client = await exits.enter_async_context(AsyncClient(address))
-        speech, start = await begun(client)
+        speech, start = await begun(await exits.enter_async_context(AsyncClient(address)))
         await victim.aclose()
         assert start + await ended(speech) == wanted

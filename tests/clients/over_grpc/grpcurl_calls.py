@@ -89,8 +89,7 @@ def main() -> None:
     calls = Calls("grpcurl", version[1] if version else "")
 
     def call(method: str, *requests: dict[str, Any]) -> str:
-        told = "".join(map(json.dumps, requests))
-        return grpcurl("-plaintext", "-d", told, address, method)
+        return grpcurl("-plaintext", "-d", "".join(map(json.dumps, requests)), address, method)
 
     riva, cosyvoice = SERVICES
     with calls.tried("list, describe"):

@@ -90,8 +90,7 @@ async def main() -> None:
     calls = Calls.of("pipecat-ai")
     listener = await in_a_pipeline(calls, "NvidiaTTSService, per sentence, its own default voice", service(address))
     await in_a_pipeline(calls, "NvidiaTTSService, one stream for a turn", service(address, "stitched"))
-    dictionary = {"table": "ˈteɪ.bəl"}
-    made = service(address, "stitched", "cosyserve.af_heart", custom_dictionary=dictionary)
+    made = service(address, "stitched", "cosyserve.af_heart", custom_dictionary={"table": "ˈteɪ.bəl"})
     await in_a_pipeline(calls, "NvidiaTTSService, a voice of the server, a dictionary", made)
     with tempfile.TemporaryDirectory() as folder:
         prompt = Path(folder) / "prompt.wav"

@@ -131,8 +131,7 @@ def failures(text: str, examples_at_least: int) -> str:
 
 
 async def test_the_examples_print_what_the_page_says() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    blocks = FENCE.findall(text)
+    blocks = FENCE.findall(PAGE.read_text(encoding="utf-8"))
     interactive = "\n".join(block for block in blocks if block.startswith(">>>"))
     (program,) = [block for block in blocks if not block.startswith(">>>")]
     async with local_deployment(ROOT / "models" / "demo", listen="127.0.0.1:0") as deployment:

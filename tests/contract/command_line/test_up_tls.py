@@ -51,8 +51,7 @@ def test_public_ports_have_tls_and_all_else_goes_on(tmp_path: Path) -> None:
         refused = run_cosyserve("voices", "--server", grpc, *options(stranger))
         assert refused.returncode != 0
         assert "the client certificate is for" in refused.stderr
-        plain = run_cosyserve("voices", "--server", grpc)
-        assert plain.returncode != 0
+        assert run_cosyserve("voices", "--server", grpc).returncode != 0
         context = ssl.create_default_context(cafile=str(caller.ca))
         context.load_cert_chain(caller.certificate, caller.key)
 

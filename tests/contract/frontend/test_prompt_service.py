@@ -144,8 +144,7 @@ async def test_one_read_for_all_calls_and_none_for_cancelled_ones(stub: Any, ana
             await stub.ListVoices(pb.FrontendServiceListVoicesRequest())
         calls[0].cancel()
         calls[3].cancel()
-    async with asyncio.timeout(30):
-        answers = [await call for place, call in enumerate(calls) if place not in (0, 3)]
+    answers = [await call for place, call in enumerate(calls) if place not in (0, 3)]
     assert len({answer.voice.content_hash for answer in answers}) == 1
     assert analyses.count == 1
 
@@ -161,9 +160,8 @@ async def test_hanging_up_gives_the_place_back(stub: Any, analyses: Analyses) ->
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-        async with asyncio.timeout(10):
-            while (status := await stub.ReadSpeech(speech()).code()) == FULL:
-                await asyncio.sleep(0.02)
+        while (status := await stub.ReadSpeech(speech()).code()) == FULL:
+            await asyncio.sleep(0.02)
         assert status == grpc.StatusCode.OK
 
 

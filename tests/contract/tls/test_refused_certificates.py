@@ -57,13 +57,11 @@ def _of(*names: str, authority: Authority | None = None, **issued: float) -> Mak
 
 
 def _untrusted_server(stack: Secured, path: Path, welcome: str) -> ClientTls:
-    pair = stack.authority.issue([*HERE, welcome])
-    return tls_of(Folder(path / "other").put(pair, Authority().pem))
+    return tls_of(Folder(path / "other").put(stack.authority.issue([*HERE, welcome]), Authority().pem))
 
 
 def _other_host(stack: Secured, path: Path, welcome: str) -> ClientTls:
-    pair = stack.authority.issue([*HERE, welcome])
-    folder = Folder(path / "other").put(pair, stack.authority.pem)
+    folder = Folder(path / "other").put(stack.authority.issue([*HERE, welcome]), stack.authority.pem)
     return ClientTls(folder.ca, folder.certificate, folder.key, name="elsewhere.example")
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import grpc
 import httpx2
-import numpy as np
 import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.v1 import synthesis_pb2
 from services.gateway.speech import whole_file
-from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
-from tests.stacks.gateway_server import Gateway, scripted_gateway
+from tests.gateway.conversing import spoken
+from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang_after_some, hold_back, hook
+from tests.stacks.gateway_server import Gateway
 from tests.stacks.scripted_stages import Stack, expected_audio
 
 RECORDING = ("prompt_wav", ("prompt_wav", bytes(range(1, 61)), "application/octet-stream"))
@@ -33,20 +33,13 @@ async def by_grpc(running: Stack, **options: Any) -> bytes:
         return await client.synthesize(TEXT, seed=7, max_sentence_characters=100, **options).read()
 
 
-def spoken(audio: bytes) -> bytes:
-    """Without the pauses between sentences."""
-    samples = np.frombuffer(audio, "<i2")
-    return samples[samples != 0].tobytes()
-
-
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("stream", ["true", "false"])
-async def test_samples_are_those_of_grpc(method: str, stream: str) -> None:
+async def test_samples_are_those_of_grpc(served: Gateway, running: Stack, method: str, stream: str) -> None:
     """CosyVoice's own client sends its form by GET."""
-    async with scripted_gateway() as (served, running):
-        response = await ask(served, "sft", method=method, spk_id="anna", stream=stream)
-        assert response.status_code == 200, response.text
-        assert response.content == await by_grpc(running, voice="anna")
+    response = await ask(served, "sft", method=method, spk_id="anna", stream=stream)
+    assert response.status_code == 200, response.text
+    assert response.content == await by_grpc(running, voice="anna")
     assert spoken(response.content) == expected_audio(TEXT)
     assert response.headers["content-type"] == "audio/pcm"
     assert response.headers["x-sample-rate"] == "24000"
@@ -54,10 +47,9 @@ async def test_samples_are_those_of_grpc(method: str, stream: str) -> None:
     assert ("x-rtf" in response.headers) == (stream == "false")
 
 
-async def test_a_file_is_whole_and_says_how_long_it_took() -> None:
-    async with scripted_gateway() as (served, running):
-        response = await ask(served, "sft", spk_id="anna", format="wav")
-        expected = await by_grpc(running)
+async def test_a_file_is_whole_and_says_how_long_it_took(served: Gateway, running: Stack) -> None:
+    response = await ask(served, "sft", spk_id="anna", format="wav")
+    expected = await by_grpc(running)
     assert response.headers["content-type"] == "audio/wav"
     assert int(response.headers["content-length"]) == len(response.content) == len(expected) + 44
     with wave.open(io.BytesIO(response.content)) as file:
@@ -68,24 +60,17 @@ async def test_a_file_is_whole_and_says_how_long_it_took() -> None:
     assert float(response.headers["x-rtf"]) == pytest.approx(seconds / (len(expected) / 48_000), rel=0.05)
 
 
-async def test_names_of_cosyvoices_speakers_are_voices() -> None:
-    async with scripted_gateway() as (served, _):
-        response = await ask(served, "sft", spk_id="中文女")
+async def test_names_of_cosyvoices_speakers_are_voices(served: Gateway) -> None:
+    response = await ask(served, "sft", spk_id="中文女")
     assert (response.status_code, response.headers["x-voice"]) == (200, "anna")
 
 
-async def test_audio_begins_before_synthesis_ends() -> None:
-    async with scripted_gateway() as (served, running):
-        hook(running, "token2wav", hang_after_some)
-        data = {"tts_text": TEXT, "spk_id": "anna"}
-        async with served.http.stream("POST", "/inference_sft", data=data) as response, asyncio.timeout(10):
-            assert await anext(response.aiter_raw())
-        await all_idle(running)
-
-
-async def hang_after_some(context: Any, sent: int) -> None:
-    if sent >= 10 * 960:
-        await hang()
+async def test_audio_begins_before_synthesis_ends(served: Gateway, running: Stack) -> None:
+    hook(running, "token2wav", hang_after_some)
+    data = {"tts_text": TEXT, "spk_id": "anna"}
+    async with served.http.stream("POST", "/inference_sft", data=data) as response:
+        assert await anext(response.aiter_raw())
+    await all_idle(running)
 
 
 @pytest.mark.parametrize(
@@ -97,39 +82,32 @@ async def hang_after_some(context: Any, sent: int) -> None:
     ],
 )
 async def test_a_recording_is_the_voice_of_one_request(
-    mode: str, fields: dict[str, str], transcript: str, ids: int, prompt_mode: Any
+    served: Gateway, running: Stack, mode: str, fields: dict[str, str], transcript: str, ids: int, prompt_mode: Any
 ) -> None:
-    async with scripted_gateway() as (served, running):
-        script = running.scripts["frontend"][0]
-        response = await ask(served, mode, RECORDING, **fields)
-        assert response.status_code == 200, response.text
-        assert spoken(response.content) == expected_audio(TEXT)
-        assert response.headers["x-voice"].startswith("recording-")
-        assert [(prompt.audio, prompt.transcript) for prompt in script.recordings] == [
-            (bytes(range(1, 61)), transcript)
-        ]
-        setup = running.scripts["llm"][0].llm_setups[0]
-        assert len(setup.prompt_text_ids) == ids
-        assert (await served.http.get("/list_voices")).json()["voices"] == ["anna"]
+    script = running.scripts["frontend"][0]
+    response = await ask(served, mode, RECORDING, **fields)
+    assert response.status_code == 200, response.text
+    assert spoken(response.content) == expected_audio(TEXT)
+    assert response.headers["x-voice"].startswith("recording-")
+    assert [(prompt.audio, prompt.transcript) for prompt in script.recordings] == [(bytes(range(1, 61)), transcript)]
+    assert len(running.scripts["llm"][0].llm_setups[0].prompt_text_ids) == ids
+    assert (await served.http.get("/list_voices")).json()["voices"] == ["anna"]
 
 
-async def test_a_speaker_of_the_server_may_stand_for_the_recording() -> None:
-    async with scripted_gateway() as (served, running):
-        response = await ask(served, "instruct2", spk_id="anna", instruct_text="speak slowly")
-        older = await ask(served, "instruct", spk_id="anna", instruct_text="speak slowly")
-        assert running.scripts["frontend"][0].calls.count("read") == 2
+async def test_a_speaker_of_the_server_may_stand_for_the_recording(served: Gateway, running: Stack) -> None:
+    response = await ask(served, "instruct2", spk_id="anna", instruct_text="speak slowly")
+    older = await ask(served, "instruct", spk_id="anna", instruct_text="speak slowly")
+    assert running.scripts["frontend"][0].calls.count("read") == 2
     assert response.content == older.content
     assert spoken(older.content) == expected_audio(TEXT)
 
 
-async def test_a_model_without_instructions_refuses_them() -> None:
-    async with scripted_gateway() as (served, running):
+async def test_a_model_without_instructions_refuses_them(served: Gateway, running: Stack) -> None:
+    async def refuse(context: Any) -> None:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this model follows no instructions")
 
-        async def refuse(context: Any) -> None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this model follows no instructions")
-
-        running.scripts["frontend"][0].read = refuse
-        response = await ask(served, "instruct2", spk_id="anna", instruct_text="speak slowly")
+    running.scripts["frontend"][0].read = refuse
+    response = await ask(served, "instruct2", spk_id="anna", instruct_text="speak slowly")
     assert (response.status_code, response.json()["code"]) == (400, "failed_precondition")
     assert "follows no instructions" in response.json()["detail"]
 
@@ -138,10 +116,11 @@ async def test_a_model_without_instructions_refuses_them() -> None:
     ("fields", "limit"),
     [({}, 100), ({"max_text_length": "40"}, 40), ({"max_text_length": "40", "enable_smart_split": "false"}, 0)],
 )
-async def test_the_limit_of_a_sentence_reaches_the_frontend(fields: dict[str, str], limit: int) -> None:
-    async with scripted_gateway() as (served, running):
-        assert (await ask(served, "sft", **fields)).status_code == 200
-        assert [setup.max_sentence_characters for setup in running.scripts["frontend"][0].text_setups] == [limit]
+async def test_the_limit_of_a_sentence_reaches_the_frontend(
+    served: Gateway, running: Stack, fields: dict[str, str], limit: int
+) -> None:
+    assert (await ask(served, "sft", **fields)).status_code == 200
+    assert [setup.max_sentence_characters for setup in running.scripts["frontend"][0].text_setups] == [limit]
 
 
 @pytest.mark.parametrize(
@@ -169,13 +148,12 @@ async def test_the_limit_of_a_sentence_reaches_the_frontend(fields: dict[str, st
     ],
 )
 async def test_refusals_name_the_field_and_its_range(
-    mode: str, fields: dict[str, Any], status: int, field: str | None, words: str
+    served: Gateway, running: Stack, mode: str, fields: dict[str, Any], status: int, field: str | None, words: str
 ) -> None:
     files = [fields[name] for name in fields if name == "prompt_wav"]
-    async with scripted_gateway() as (served, running):
-        response = await ask(served, mode, *files, **{name: fields[name] for name in fields if name != "prompt_wav"})
-        assert response.status_code == status, response.text
-        assert running.scripts["llm"][0].llm_setups == []
+    response = await ask(served, mode, *files, **{name: fields[name] for name in fields if name != "prompt_wav"})
+    assert response.status_code == status, response.text
+    assert running.scripts["llm"][0].llm_setups == []
     detail = response.json()["detail"]
     if field is None:
         assert words in detail
@@ -184,14 +162,12 @@ async def test_refusals_name_the_field_and_its_range(
         assert words in detail[0]["msg"]
 
 
-async def test_a_recording_that_is_refused_is_the_upload() -> None:
-    async with scripted_gateway() as (served, running):
+async def test_a_recording_that_is_refused_is_the_upload(served: Gateway, running: Stack) -> None:
+    async def refuse(context: Any) -> None:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the recording lasts 0.67 s, allowed 1 to 30 s")
 
-        async def refuse(context: Any) -> None:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the recording lasts 0.67 s, allowed 1 to 30 s")
-
-        running.scripts["frontend"][0].read = refuse
-        response = await ask(served, "cross_lingual", RECORDING)
+    running.scripts["frontend"][0].read = refuse
+    response = await ask(served, "cross_lingual", RECORDING)
     assert response.status_code == 422
     (wrong,) = response.json()["detail"]
     assert (wrong["loc"], wrong["msg"]) == (["body", "prompt_wav"], "prompt_wav lasts 0.67 s, allowed 1 to 30 s")
@@ -207,77 +183,76 @@ async def test_a_recording_that_is_refused_is_the_upload() -> None:
         (b"--x\r\nContent-Disposition: form-data; name=tts_text", "multipart/form-data; boundary=x"),
     ],
 )
-async def test_bodies_of_another_form_are_refused(content: bytes, kind: str) -> None:
-    async with scripted_gateway() as (served, running):
-        response = await served.http.post("/inference_sft", content=content, headers={"content-type": kind})
-        assert response.status_code in (400, 422), response.text
-        assert "detail" in response.json()
-        assert running.scripts["llm"][0].llm_setups == []
+async def test_bodies_of_another_form_are_refused(served: Gateway, running: Stack, content: bytes, kind: str) -> None:
+    response = await served.http.post("/inference_sft", content=content, headers={"content-type": kind})
+    assert response.status_code in (400, 422), response.text
+    assert "detail" in response.json()
+    assert running.scripts["llm"][0].llm_setups == []
 
 
-async def test_one_too_many_is_told_when_to_come_back() -> None:
-    async with scripted_gateway(max_streams=1) as (served, running):
-        gate = hold_back(running)
-        held = asyncio.create_task(ask(served, "sft"))
-        await busy(running, "token2wav")
-        refused = await ask(served, "sft", format="wav")
-        gate.set()
-        assert (await held).status_code == 200
+@pytest.mark.start(max_streams=1)
+async def test_one_too_many_is_told_when_to_come_back(served: Gateway, running: Stack) -> None:
+    gate = hold_back(running)
+    held = asyncio.create_task(ask(served, "sft"))
+    await busy(running, "token2wav")
+    refused = await ask(served, "sft", format="wav")
+    gate.set()
+    assert (await held).status_code == 200
     assert (refused.status_code, refused.json()["code"]) == (429, "overloaded")
     assert int(refused.headers["retry-after"]) >= 1
 
 
 @pytest.mark.parametrize("fields", [{}, {"format": "wav"}])
-async def test_a_caller_that_hangs_up_leaves_every_stage_idle(fields: dict[str, str]) -> None:
-    async with scripted_gateway() as (served, running):
-        hold_back(running)
-        asking = asyncio.create_task(ask(served, "sft", **fields))
-        await busy(running, "token2wav")
-        asking.cancel()
-        await asyncio.wait((asking,))
-        await all_idle(running)
-        await asyncio.sleep(0)
-        assert (await served.http.get("/performance_info")).json()["held_bytes"] == 0
+async def test_a_caller_that_hangs_up_leaves_every_stage_idle(
+    served: Gateway, running: Stack, fields: dict[str, str]
+) -> None:
+    hold_back(running)
+    asking = asyncio.create_task(ask(served, "sft", **fields))
+    await busy(running, "token2wav")
+    asking.cancel()
+    await asyncio.wait((asking,))
+    await all_idle(running)
+    await asyncio.sleep(0)
+    assert (await served.http.get("/performance_info")).json()["held_bytes"] == 0
 
 
-async def test_a_failure_while_a_file_is_made_has_a_status() -> None:
-    async with scripted_gateway() as (served, running):
-        hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", 20 * 960))
-        response = await ask(served, "sft", format="wav")
-        figures = (await served.http.get("/performance_info")).json()
+async def test_a_failure_while_a_file_is_made_has_a_status(served: Gateway, running: Stack) -> None:
+    hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", 20 * 960))
+    response = await ask(served, "sft", format="wav")
+    figures = (await served.http.get("/performance_info")).json()
     assert response.status_code == 500
     assert figures["requests"]["failed"] == 1
     assert figures["held_bytes"] == 0
 
 
-async def test_what_whole_files_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.start(settings={"max_held_bytes": 1 << 20})
+async def test_what_whole_files_hold_is_bounded(
+    served: Gateway, running: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(whole_file, "MOST_BYTES", 100_000)
-    async with scripted_gateway({"max_held_bytes": 1 << 20}) as (served, running):
-        long = await ask(served, "sft", format="wav")
-        assert long.status_code == 400
-        assert "100000 bytes" in long.json()["detail"]
-        await all_idle(running)
-        monkeypatch.setattr(whole_file, "MOST_BYTES", 10 << 20)
-        too_much = await ask(served, "sft", tts_text=" ".join(["everlasting"] * 12), format="wav")
-        assert (too_much.status_code, too_much.json()["code"]) == (429, "overloaded")
-        await all_idle(running)
-        assert (await ask(served, "sft")).status_code == 200, "a stream holds nothing"
+    long = await ask(served, "sft", format="wav")
+    assert long.status_code == 400
+    assert "100000 bytes" in long.json()["detail"]
+    await all_idle(running)
+    monkeypatch.setattr(whole_file, "MOST_BYTES", 10 << 20)
+    too_much = await ask(served, "sft", tts_text=" ".join(["everlasting"] * 12), format="wav")
+    assert (too_much.status_code, too_much.json()["code"]) == (429, "overloaded")
+    await all_idle(running)
+    assert (await ask(served, "sft")).status_code == 200, "a stream holds nothing"
 
 
-async def test_voices_are_listed() -> None:
-    async with scripted_gateway() as (served, _):
-        answer = (await served.http.get("/list_voices")).json()
+async def test_voices_are_listed(served: Gateway) -> None:
+    answer = (await served.http.get("/list_voices")).json()
     assert (answer["code"], answer["voices"], answer["count"]) == (0, ["anna"], 1)
     assert answer["details"] == [{"spk_id": "anna", "name": "anna", "language": "", "is_default": True}]
 
 
-async def test_warming_speaks_a_sentence_and_says_so() -> None:
-    async with scripted_gateway() as (served, running):
-        answer = (await served.http.post("/warmup_trt", data={"sample_text": "one two", "spk_id": "anna"})).json()
-        default = await served.http.post("/warmup_trt")
-        refused = await served.http.post("/warmup_trt", data={"sample_text": "x" * 201})
-        unknown = await served.http.post("/warmup_trt", data={"spk_id": "nobody"})
-        assert running.scripts["llm"][0].active == 0
+async def test_warming_speaks_a_sentence_and_says_so(served: Gateway, running: Stack) -> None:
+    answer = (await served.http.post("/warmup_trt", data={"sample_text": "one two", "spk_id": "anna"})).json()
+    default = await served.http.post("/warmup_trt")
+    refused = await served.http.post("/warmup_trt", data={"sample_text": "x" * 201})
+    unknown = await served.http.post("/warmup_trt", data={"spk_id": "nobody"})
+    assert running.scripts["llm"][0].active == 0
     assert (answer["code"], answer["audio_seconds"]) == (0, len(expected_audio("one two")) / 48_000)
     assert answer["warmup_time"] >= answer["first_audio_seconds"] > 0
     assert "spoken" in answer["note"]
@@ -287,19 +262,18 @@ async def test_warming_speaks_a_sentence_and_says_so() -> None:
     assert unknown.status_code == 404
 
 
-async def test_figures_are_those_of_what_was_spoken() -> None:
-    async with scripted_gateway() as (served, running):
-        before = (await served.http.get("/performance_info")).json()
-        first = await ask(served, "sft")
-        await served.http.post("/v1/audio/speech", json={"input": TEXT, "response_format": "pcm"})
-        await ask(served, "sft", spk_id="nobody")
-        gate = hold_back(running)
-        asking = asyncio.create_task(ask(served, "sft"))
-        await busy(running, "token2wav")
-        during = (await served.http.get("/performance_info")).json()
-        gate.set()
-        await asking
-        after = (await served.http.get("/performance_info")).json()
+async def test_figures_are_those_of_what_was_spoken(served: Gateway, running: Stack) -> None:
+    before = (await served.http.get("/performance_info")).json()
+    first = await ask(served, "sft")
+    await served.http.post("/v1/audio/speech", json={"input": TEXT, "response_format": "pcm"})
+    await ask(served, "sft", spk_id="nobody")
+    gate = hold_back(running)
+    asking = asyncio.create_task(ask(served, "sft"))
+    await busy(running, "token2wav")
+    during = (await served.http.get("/performance_info")).json()
+    gate.set()
+    await asking
+    after = (await served.http.get("/performance_info")).json()
     assert before["requests"]["total"] == 0
     assert before["first_audio_seconds"] == {"count": 0, "p50": None, "p95": None, "max": None}
     assert during["requests"] == {"total": 4, "in_progress": 1, "complete": 2, "failed": 1, "cancelled": 0}
@@ -309,27 +283,26 @@ async def test_figures_are_those_of_what_was_spoken() -> None:
     assert 0 < after["first_audio_seconds"]["p50"] <= after["first_audio_seconds"]["max"]
 
 
-async def test_the_prompt_mode_is_that_of_the_endpoint() -> None:
+async def test_the_prompt_mode_is_that_of_the_endpoint(served: Gateway) -> None:
     """Values of the request itself, as the speech service receives it."""
     seen: list[synthesis_pb2.SynthesizeRequest] = []
-    async with scripted_gateway() as (served, _):
-        inner = AsyncClient.synthesize
+    inner = AsyncClient.synthesize
 
-        def synthesize(self: AsyncClient, text: str, **how: Any) -> Any:
-            speech = inner(self, text, **how)
-            assert isinstance(speech.request, synthesis_pb2.SynthesizeRequest)
-            seen.append(speech.request)
-            return speech
+    def synthesize(self: AsyncClient, text: str, **how: Any) -> Any:
+        speech = inner(self, text, **how)
+        assert isinstance(speech.request, synthesis_pb2.SynthesizeRequest)
+        seen.append(speech.request)
+        return speech
 
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(AsyncClient, "synthesize", synthesize)
-            for mode, fields in (
-                ("sft", {}),
-                ("zero_shot", {"prompt_text": "there"}),
-                ("cross_lingual", {}),
-                ("instruct2", {"instruct_text": "slowly"}),
-            ):
-                await ask(served, mode, *([] if mode == "sft" else [RECORDING]), speed="1.5", **fields)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AsyncClient, "synthesize", synthesize)
+        for mode, fields in (
+            ("sft", {}),
+            ("zero_shot", {"prompt_text": "there"}),
+            ("cross_lingual", {}),
+            ("instruct2", {"instruct_text": "slowly"}),
+        ):
+            await ask(served, mode, *([] if mode == "sft" else [RECORDING]), speed="1.5", **fields)
     modes = synthesis_pb2.PromptMode
     assert [modes.Name(request.prompt_mode) for request in seen] == [
         "PROMPT_MODE_UNSPECIFIED",

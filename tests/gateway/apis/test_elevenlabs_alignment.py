@@ -91,8 +91,7 @@ def test_milliseconds_of_parts_add_up() -> None:
         clock += form["charStartTimesMs"][-1] + form["charDurationsMs"][-1]
         since = round(1000 * part.end)
         assert clock == since
-    whole = [round(1000 * start) for part in parts for start in part.written.starts]
-    assert starts == whole
+    assert starts == [round(1000 * start) for part in parts for start in part.written.starts]
 
 
 def test_without_word_times_there_is_no_alignment() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import grpc
-import numpy as np
 import pytest
 from wyoming.audio import AudioChunk, AudioStart
 from wyoming.error import Error
@@ -22,6 +21,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceLine
 from cosyserve.host.supervision.layout import free_ports
 from services.gateway.speech.voice_names import VoiceNames
+from tests.gateway.conversing import spoken
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.calls import until
 from tests.stacks.scripted_stages import expected_audio, stack
@@ -32,12 +32,6 @@ STREAMED = ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
 
 def audio_of(events: list[Event]) -> bytes:
     return b"".join(AudioChunk.from_event(event).audio for event in events if event.type == "audio-chunk")
-
-
-def spoken(audio: bytes) -> bytes:
-    """Without the pauses between sentences."""
-    samples = np.frombuffer(audio, "<i2")
-    return samples[samples != 0].tobytes()
 
 
 def kinds(events: list[Event]) -> list[str]:
@@ -167,8 +161,7 @@ async def test_a_failure_is_an_error_and_closes() -> None:
         hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", at=24_000))
         async with calling(port) as caller:
             await caller.send(Synthesize(text="everlasting").event())
-            events = await caller.until("audio-stop")
-            assert failure(events).code == "internal"
+            assert failure(await caller.until("audio-stop")).code == "internal"
             assert await caller.next() is None
         await all_idle(running)
 

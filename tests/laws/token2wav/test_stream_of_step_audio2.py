@@ -155,8 +155,7 @@ async def test_the_memory_of_the_longest_sentence_is_bounded(backend: Backend) -
         decoder.step([StepInput(state, said, state.reach(420), final=False)])
         held.append(state.flow.bytes)
     early, late = held[4], held[-1]
-    config = decoder._flow.config
-    assert late - early == 50 * (len(held) - 5) * config.encoder_bytes_per_frame
+    assert late - early == 50 * (len(held) - 5) * decoder._flow.config.encoder_bytes_per_frame
     assert decoder.growth_bytes(MAX_TOKENS) < MAX_TOKENS * decoder.token_bytes / 10
 
 

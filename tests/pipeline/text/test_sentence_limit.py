@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.v1 import frontend_pb2, synthesis_pb2
-from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, hang, hook, speak, unary
+from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, hang_after_some, hook, speak, unary
 from tests.stacks.calls import refusal
 from tests.stacks.relay import Relay
 from tests.stacks.scripted_stages import Stack, stack
@@ -47,12 +47,8 @@ async def test_another_frontend_gets_the_same(running: Stack) -> None:
 
 
 async def test_a_lost_request_repeats_it() -> None:
-    async def stop(context: Any, sent: int) -> None:
-        if sent >= 10 * 960:
-            await hang()
-
     async with stack() as first, stack() as second, Relay(first.orchestrator.port) as relay:
-        hook(first, "token2wav", stop)
+        hook(first, "token2wav", hang_after_some)
         async with (
             AsyncClient(f"127.0.0.1:{relay.port}") as client,
             client.synthesize(TEXT, max_sentence_characters=40) as speech,

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from bench.parts.ledger import DONE, FAILED, LATE, LEFT_OUT, Ledger
-from bench.parts.part import Part, ResultsFile, chosen, together
-from bench.parts.progress import Progress, bar
+from bench.parts.part import Part, chosen, together
+from bench.parts.progress import Progress
 from bench.parts.provenance import Subject, source, subject
 from bench.parts.runner import run
-from bench.reports.tables import state, table
+from bench.reports.tables import state
 
 HERE = Subject("a machine", {"torch": "2"}, "abc", "1")
 
@@ -226,16 +226,6 @@ def test_parts_are_chosen_by_name() -> None:
     assert [part.name for part in chosen(parts, ["four"], ["one"])] == ["four"]
 
 
-def test_figures_are_in_their_file_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "kept.json"
-    results = ResultsFile(path)
-    results["a"] = 1
-    assert json.loads(path.read_text()) == {"a": 1}
-    results["b"] = [2]
-    assert ResultsFile(path) == {"a": 1, "b": [2]}
-    assert [one.name for one in path.parent.iterdir()] == ["kept.json"]
-
-
 def test_the_source_is_what_runs(tmp_path: Path) -> None:
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "one.py").write_text("1")
@@ -248,31 +238,3 @@ def test_the_source_is_what_runs(tmp_path: Path) -> None:
     assert here.same(subject())
     assert here.versions["torch"]
     assert here.machine in str(here)
-
-
-@pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 12), (7.0, 24)])
-def test_a_bar_is_never_too_long(share: float, full: int) -> None:
-    assert bar(share) == "#" * full + "." * (24 - full)
-
-
-def test_the_bar_fits_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = io.StringIO()
-    monkeypatch.setattr(shown, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "50")
-    progress = Progress(2, 1, shown)
-    progress.begin("one", 60.0)
-    progress.says("one", "what a part says may be much longer than that")
-    *_, drawn = shown.getvalue().split("\r")
-    assert drawn.startswith("[############............] one ")
-    assert len(drawn) == 49
-
-
-def test_a_table_shows_what_is_missing_as_nothing() -> None:
-    assert table(("a", "b"), [(1, 0.12345), (None, 1234.5)]) == [
-        "| a | b |",
-        "|---|---|",
-        "| 1 | 0.123 |",
-        "|  | 1234 |",
-        "",
-    ]
-    assert table(("a",), []) == []

@@ -67,12 +67,6 @@ def test_two_decoders_speak_more_and_the_same_again() -> None:
     assert two.audio / two.seconds > 1.4 * one.audio / one.seconds
 
 
-def test_the_same_again() -> None:
-    first, second = (poisson(Simulation(Times(jitter=0.0), SHORT), 32, 4, 3.1) for _ in range(2))
-    assert first == second
-    assert first.gap_free == 1.0
-
-
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--streams", "2", "--seconds", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()

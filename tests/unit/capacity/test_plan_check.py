@@ -23,8 +23,7 @@ def test_a_small_plan_holds_and_is_drawn(tmp_path: Path, capsys: pytest.CaptureF
     seen = json.loads(capsys.readouterr().out)
     assert seen["holds"] is True
     assert seen["arrived"] == seen["served"] + seen["refused"] + seen["failed"] + seen["running"] > 100
-    lines = ET.fromstring(drawn.read_text()).findall("{http://www.w3.org/2000/svg}polyline")
-    assert len(lines) >= 12
+    assert len(ET.fromstring(drawn.read_text()).findall("{http://www.w3.org/2000/svg}polyline")) >= 12
 
 
 def test_too_much_load_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,9 @@ from cosyserve.capacity.report_file import default_profile
 from cosyserve.errors import Overloaded
 from services.llm.engine.scheduler import Limits
 from services.token2wav.gpu.paged_flow.page_pool import Pages
-from tools.capacity.timing.clock import VirtualClock
 from tools.capacity.timing.device import Device
 from tools.capacity.timing.paged_decoder import PagedTimes
-from tools.capacity.timing.pod_clock import Parked, PodClock
+from tools.capacity.timing.pod_clock import PodClock
 from tools.capacity.timing.timed_llm import TimedLlm
 
 PROFILE = default_profile()
@@ -92,29 +91,3 @@ def test_a_stream_without_pages_gives_all_back_and_is_made_again() -> None:
     assert (len(state.pages), pool.free, state.recomputing) == (2, 1, False)
     state.grow(200)
     assert (state.pages, pool.free, state.recomputing) == ([], 3, True)
-
-
-def test_the_clock_leaves_who_waits_and_forgets_what_was_prevented() -> None:
-    clock, seen = PodClock(), list[str]()
-    with pytest.raises(Parked) as parked:
-        clock.wait(None, 1.5)  # type: ignore[arg-type]
-    assert parked.value.seconds == 1.5
-    clock.after(1.0, lambda: seen.append("late"))
-    prevent = clock.after(0.5, lambda: seen.append("never"))
-    clock.after(1.0, lambda: seen.append("later"))
-    prevent()
-    prevent()
-    clock.run(0.9)
-    assert seen == []
-    clock.run(0.2)
-    assert seen == ["late", "later"]
-    assert clock.now() == pytest.approx(1.1)
-    with pytest.raises(RuntimeError):
-        clock.work(1.0)
-
-
-def test_a_prevented_event_does_not_end_a_wait_early() -> None:
-    clock = VirtualClock(lambda: None)
-    clock.after(0.1, lambda: None)()
-    clock.work(0.5)
-    assert clock.now() == 0.5

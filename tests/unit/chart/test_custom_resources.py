@@ -21,8 +21,7 @@ def custom(name: str = "many") -> dict[str, dict]:
 @needs_helm
 def test_the_set_of_many_has_every_custom_kind_of_the_chart() -> None:
     assert set(custom()) == KINDS
-    kinds = {kind for name in SET_NAMES for kind in custom(name)}
-    assert kinds == KINDS
+    assert {kind for name in SET_NAMES for kind in custom(name)} == KINDS
 
 
 def test_every_field_is_misspelt_once_and_nothing_else_changes() -> None:

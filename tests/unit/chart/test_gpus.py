@@ -68,16 +68,14 @@ def test_a_job_for_each_engine_on_the_gpu_that_it_is_for() -> None:
         volumes = {each["name"]: each for each in builder["volumes"]}
         assert volumes["kernels"] == {"name": "kernels", "persistentVolumeClaim": {"claimName": "compiled-kernels"}}
         assert volumes["kernels"] in serving["volumes"]
-        hook = job["metadata"]["annotations"]
-        assert hook["helm.sh/hook"] == "pre-install,pre-upgrade"
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
         assert builder["restartPolicy"] == "Never"
 
 
 def test_what_is_built_is_what_is_served() -> None:
     deployments = by_name("Deployment", documents("gpu-each-stage"))
     llm, token2wav = (job["spec"]["template"]["spec"]["containers"][0] for _, job in sorted(jobs().items()))
-    variables = environment(deployments["token2wav"])
-    settings = load(Token2WavSettings, "COSYSERVE_TOKEN2WAV_", variables)
+    settings = load(Token2WavSettings, "COSYSERVE_TOKEN2WAV_", environment(deployments["token2wav"]))
     assert settings.auto_first == "tensorrt"
     assert token2wav["args"] == ["/models/CosyVoice2-0.5B", "--precision", settings.engine_precision]
     served = environment(deployments["llm"])

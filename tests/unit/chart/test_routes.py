@@ -54,5 +54,4 @@ def test_the_example_of_envoy_belongs_to_the_routes_and_ends_no_speech() -> None
         (parent,) = spec["parentRefs"]
         assert parent["name"] == given["Gateway"]["metadata"]["name"]
         assert spec["hostnames"] == [listeners[parent["sectionName"]]["hostname"]]
-    ports = container(by_name("Deployment", documents("many"))["gateway"])["ports"]
-    assert ports[0]["name"] == "http"
+    assert container(by_name("Deployment", documents("many"))["gateway"])["ports"][0]["name"] == "http"

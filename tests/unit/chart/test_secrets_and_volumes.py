@@ -115,8 +115,7 @@ def test_an_init_container_fetches_and_compares_with_pins() -> None:
         assert (mirror, url, pins) == ("--mirror", "s3://speech/CosyVoice2-0.5B", "--pins")
         assert Path(record).name == download.RECORD
         assert volumes(deployment)["model-pins"]["configMap"] == {"name": "cosyvoice2-pins"}
-        writable = {"name": "model", "mountPath": target}
-        assert writable in fetch["volumeMounts"]
+        assert {"name": "model", "mountPath": target} in fetch["volumeMounts"]
         assert fetch["envFrom"] == [{"secretRef": {"name": "speech-bucket"}}]
     assert "initContainers" not in pod(by_name("Deployment", documents("many"))["orchestrator"])
 

@@ -33,10 +33,9 @@ def phonemes() -> PhonemeTokenizer:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the event loop run until `condition` holds, at most ten seconds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
+    """Let the event loop run until `condition` holds."""
+    while not condition():
+        await asyncio.sleep(0.001)
 
 
 @cache

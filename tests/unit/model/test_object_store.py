@@ -39,8 +39,7 @@ def test_files_come_whole_and_are_what_the_pins_say(tmp_path: Path) -> None:
     seen: list[int] = []
     store = ObjectStore("memory://bucket/model")
     assert store.known() == {}
-    done = download.fetch_all(tmp_path, store, WANTED, PINS)
-    assert done == PINS
+    assert download.fetch_all(tmp_path, store, WANTED, PINS) == PINS
     assert (tmp_path / "nested" / "llm.pt").read_bytes() == WEIGHTS
     store.fetch("nested/llm.pt", tmp_path / "again", SizeAndHash(), seen.append)
     assert sum(seen) == len(WEIGHTS)

@@ -274,9 +274,8 @@ class Updated:
         return self.answer
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
-            while not condition():
-                await asyncio.sleep(0.001)
+        while not condition():
+            await asyncio.sleep(0.001)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

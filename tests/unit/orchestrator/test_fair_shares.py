@@ -11,16 +11,9 @@ import pytest
 from cosyserve.errors import Overloaded
 from services.orchestrator.load_control.admission import Admission
 from services.orchestrator.load_control.fair_shares import FairShares, Holder, Share
+from tests.stacks.virtual_time import Clock
 
 A, B, C = Share("a"), Share("b"), Share("c")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def taken(shares: FairShares, share: Share, most: int = 100) -> Holder:
@@ -32,7 +25,7 @@ def taken(shares: FairShares, share: Share, most: int = 100) -> Holder:
 
 
 def test_one_key_has_all_places_and_nothing_is_kept_from_it() -> None:
-    shares = FairShares(8, 5.0, Clock())
+    shares = FairShares(8, 5.0, Clock(50.0))
     holder = taken(shares, A)
     assert (holder.active, shares.active, shares.contended(holder)) == (8, 8, False)
     shares.leave(holder)
@@ -51,14 +44,14 @@ def test_a_share_is_that_of_the_weight_and_at_least_one_place(
 
 
 def test_what_one_key_does_not_use_another_may() -> None:
-    shares = FairShares(8, 5.0, Clock())
+    shares = FairShares(8, 5.0, Clock(50.0))
     few = taken(shares, B, most=2)
     assert taken(shares, A).active == 6
     assert few.active == 2
 
 
 def test_a_place_that_was_just_left_is_kept_for_its_key_for_a_time() -> None:
-    clock = Clock()
+    clock = Clock(50.0)
     shares = FairShares(8, 5.0, clock)
     few = taken(shares, B, most=2)
     many = taken(shares, A)
@@ -72,7 +65,7 @@ def test_a_place_that_was_just_left_is_kept_for_its_key_for_a_time() -> None:
 
 
 def test_no_more_is_kept_than_the_share_of_a_key() -> None:
-    shares = FairShares(8, 5.0, Clock())
+    shares = FairShares(8, 5.0, Clock(50.0))
     many, few = taken(shares, A, most=7), taken(shares, B, most=1)
     for _ in range(7):
         shares.leave(many)
@@ -81,7 +74,7 @@ def test_no_more_is_kept_than_the_share_of_a_key() -> None:
 
 
 def test_many_keys_that_left_do_not_lock_a_new_one_out() -> None:
-    shares = FairShares(4, 5.0, Clock())
+    shares = FairShares(4, 5.0, Clock(50.0))
     for number in range(50):
         holder = shares.holder(Share(f"key{number}"))
         shares.take(holder)
@@ -90,7 +83,7 @@ def test_many_keys_that_left_do_not_lock_a_new_one_out() -> None:
 
 
 def test_a_less_urgent_key_takes_nothing_from_a_more_urgent_one() -> None:
-    shares = FairShares(8, 5.0, Clock())
+    shares = FairShares(8, 5.0, Clock(50.0))
     batch, urgent = taken(shares, Share("batch", priority=1), most=4), shares.holder(Share("urgent"))
     shares.take(urgent)
     assert shares.places_of(urgent) == 8
@@ -103,7 +96,7 @@ def test_a_less_urgent_key_takes_nothing_from_a_more_urgent_one() -> None:
 
 
 def test_keys_without_a_share_are_forgotten() -> None:
-    clock = Clock()
+    clock = Clock(50.0)
     shares = FairShares(2, 5.0, clock)
     for number in range(1_000):
         holder = shares.holder(Share(f"key{number}"))

@@ -6,21 +6,14 @@ from cosyserve.metrics import names
 from cosyserve.rpc.records.call_record import CallRecord
 from services.orchestrator.speech.heard import BUFFER_SECONDS, Heard
 from tests.stacks.telemetry.scraping import reader
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.stacks.virtual_time import Clock
 
 
 class Listened:
     """One request that arrives at 100 s, and what it adds to the metrics."""
 
     def __init__(self, *, text_arrives: bool = False) -> None:
-        self.clock = Clock()
+        self.clock = Clock(100.0)
         self.call = CallRecord("Synthesize", arrived=self.clock.now, text_arrives=text_arrives)
         self._before = reader().scrape("orchestrator")
         self.heard: Heard

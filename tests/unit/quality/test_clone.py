@@ -92,16 +92,6 @@ def test_prompts_through_the_vocoder() -> None:
     assert 0 < len(prompts) < len(PRESETS), "one has no prompt"
 
 
-def test_a_recording_with_its_text_and_one_that_is_listened_to(tmp_path: Path) -> None:
-    short, long = write(tmp_path / "ann.wav", tone(3.0), channels=2), write(tmp_path / "bob.wav", with_pause(9.0, 5.2))
-    (ann,) = clone.read_originals([short], ["She says so."], 5.0, heard)
-    assert (ann.name, ann.prompt.sentence.text, ann.prompt.seconds) == ("ann", "She says so.", 3.0)
-    assert float(np.abs(ann.whole.samples - tone(3.0)).max()) < 1e-4
-    ann, bob = clone.read_originals([short, long], None, 5.0, heard)
-    assert (ann.prompt.sentence.text, bob.prompt.sentence.text) == ("3.0 seconds were heard", "5.2 seconds were heard")
-    assert (bob.whole.seconds, len(bob.prompt.samples)) == (9.0, len(opening(bob.whole.samples, RATE, 5.0)))
-
-
 def test_what_is_refused(tmp_path: Path) -> None:
     good, long = write(tmp_path / "ann.wav", tone(1.0)), write(tmp_path / "bob.wav", tone(9.0))
     wide, broken = write(tmp_path / "wide.wav", tone(1.0), width=4), tmp_path / "broken.wav"

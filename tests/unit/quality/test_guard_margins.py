@@ -5,15 +5,11 @@ import random
 
 import pytest
 
-from cosyserve.errors import PromptSpoken
-from services.frontend.analysis.incremental_sentences import Sentence
-from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Prompt
 from services.llm.guards.repetition import LARGEST_GAIN
-from services.llm.guards.token_guards import EQUAL_TOKENS, TokenGuards
-from tests.unit.llm.guards.test_alignment import sharp, token
+from services.llm.guards.token_guards import EQUAL_TOKENS
 from tools.quality import guard_margins
-from tools.quality.guard_margins import Margins, SpokenTokens, extremes, margins, repeated, word_margin
+from tools.quality.guard_margins import Margins, SpokenTokens, margins, repeated
 
 PROMPT = random.Random(1).sample(range(3000), 60)
 OTHER = random.Random(2).sample(range(3000, 6000), 80)
@@ -25,18 +21,6 @@ def with_equal(count: int) -> list[int]:
     for place in random.Random(count).sample(range(25), count):
         tokens[40 + place] = PROMPT[10 + place]
     return tokens
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 19, 20, 25])
-def test_it_counts_what_the_guard_counts(count: int) -> None:
-    tokens = with_equal(count)
-    assert repeated(tokens, PROMPT) == count
-    guards = TokenGuards(Prompt((), tuple(PROMPT)), LengthBounds(), [])
-    if count < EQUAL_TOKENS:
-        guards.see(tokens)
-    else:
-        with pytest.raises(PromptSpoken):
-            guards.see(tokens)
 
 
 def test_what_hardly_changes_and_what_is_short_repeats_nothing() -> None:
@@ -73,17 +57,3 @@ def test_the_bundled_voices_are_far_from_every_guard(capsys: pytest.CaptureFixtu
     assert result["repeated"] < EQUAL_TOKENS
     assert result["fewest_spare_tokens"] >= 0
     assert result["largest_gain"] < LARGEST_GAIN
-
-
-def test_words_are_measured_as_their_guards_measure_them() -> None:
-    ids = (0, 1, 2, 3, 4, 5)
-    sentence = Sentence("on a mat", ids, "en", (("on", 0, 2), ("a", 2, 1), ("mat", 3, 3)))
-    once = [token(each) for each in ids for _ in range(2)]
-    result = word_margin(sharp(), sentence, once)
-    assert (result.spare, result.gain < 0) == (3, True)
-    cut = word_margin(sharp(), sentence, [token(each) for each in (0, 0, 1, 2, 2)])
-    assert cut.spare == -1
-    assert word_margin(sharp(), Sentence("", ids, "en"), once) is None
-    assert extremes([result, cut]) == (-1, round(max(result.gain, cut.gain), 1))
-    with pytest.raises(ValueError, match="no sentence"):
-        extremes([])

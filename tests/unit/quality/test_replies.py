@@ -112,18 +112,6 @@ def test_the_list_is_held_out_short_and_of_several_sentences() -> None:
     assert all(2 <= sum(text.count(mark) for mark in ".?!") <= 4 and len(text) <= 60 for text in outcome)
 
 
-def test_a_folder_is_judged_without_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = read_sentences(REPLIES)[0]
-    write_recording(tmp_path / "anna", Recording(first, np.zeros(2400, np.float32), 24_000))
-    monkeypatch.setattr(Recogniser, "text_of", lambda *_: first.text)
-    assert main(["--wavs", str(tmp_path), "--one-ear", "--max-lost", "0"]) == 0
-    assert "anna" in capsys.readouterr().out
-    monkeypatch.setattr(Recogniser, "text_of", lambda *_: "")
-    assert main(["--wavs", str(tmp_path), "--one-ear", "--max-lost", "0"]) == 1
-
-
 def test_recordings_of_the_same_texts_give_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

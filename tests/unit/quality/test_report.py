@@ -10,7 +10,7 @@ import pytest
 from tests.unit.quality.tones import fading, recording, tone
 from tools.quality.recordings.collect import Recordings, from_folder
 from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, spread, write_recording
-from tools.quality.reports.report import Limits, as_json, as_table
+from tools.quality.reports.report import Limits, as_json
 from tools.quality.reports.voice_quality import VoiceQuality, measure
 from tools.quality.words.spelling import words_of
 
@@ -51,15 +51,6 @@ def test_each_limit_that_is_exceeded_is_one_line() -> None:
         "clara: samples depend on where the stream is cut in N sentences",
     ]
     assert Limits(0.4).exceeded(quality) == ["clara: samples depend on where the stream is cut in 4 sentences"]
-
-
-def test_the_table_names_the_worst_sentences_first() -> None:
-    table = as_table([_quality({TEXTS[0]: "We left surely.", TEXTS[1]: "The river."})])
-    assert re.search(r"word error rate +31.58 %", table)
-    assert re.search(r"silent, runs on, stops early +0, 0, 1", table)
-    worst = table[table.index("worst sentences") :]
-    assert worst.index("002 stops early, 5 word errors") < worst.index("001 1 word error\n")
-    assert TEXTS[2] not in worst
 
 
 def test_a_folder_goes_through_the_same_measures(tmp_path: Path) -> None:

@@ -32,16 +32,6 @@ def test_bias_is_signed_and_the_rest_is_not() -> None:
     assert (end.bias, end.median, end.ninety_percent, end.spread) == (0, 0, 0, 0)
 
 
-def test_the_sound_is_another_measure_of_the_first_and_the_last_word() -> None:
-    reported = [WordTime("a", 1.0, 1.5, 0), WordTime("b", 1.5, 2.0, 0)]
-    compared = Compared()
-    compared.add(reported, [HeardWord("a", 1.0, 1.5)], (1.25, 1.75))
-    compared.add(reported, [HeardWord("a", 1.0, 1.5)], (0.75, None))
-    *_, begin, end = compared.exactness()
-    assert (begin.border, begin.words, begin.bias, begin.median) == ("sound's start", 2, 0, 0.25)
-    assert (end.border, end.words, end.bias) == ("sound's end", 1, 0.25)
-
-
 def test_nothing_to_compare_is_an_error() -> None:
     with pytest.raises(ValueError, match="no word"):
         Compared().exactness()

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from recipes.demo_voice import everything
-from recipes.demo_voice.language_model import train as language_model_train
-from recipes.demo_voice.tokenizer import train as tokenizer_train
 
 
 def planned(*more: str) -> list[everything.Stage]:
@@ -49,19 +47,6 @@ def test_a_finished_model_gives_its_weights_to_all_that_is_trained() -> None:
         assert command[command.index("--start") + 1] == str(model / file)
     assert stages["llm"][4:8] == ("--device", "cuda:1", "--minutes", "5.00")
     assert stages["llm"][-2:] == ("--arriving-from", "0")
-
-
-def test_a_kept_tokenizer_leaves_the_time_to_the_others() -> None:
-    kept = ("--tokenizer", "kept", "--minutes", "10", "--main-share", "0.4", "--blends", "200")
-    stages = {stage.name: stage.command for stage in planned("--start", "models/demo", *kept)}
-    assert stages["tokenizer"][-2:] == ("--keep", str(Path("kept").resolve()))
-    assert "--start" not in stages["tokenizer"]
-    minutes = [stages[name][stages[name].index("--minutes") + 1] for name in ("llm", "flow")]
-    assert minutes == ["7.50", "10.00"]
-    speech = stages["speech"]
-    assert speech[speech.index("--main-share") :][:4] == ("--main-share", "0.4", "--blends", "200")
-    for name, module in (("tokenizer", tokenizer_train), ("llm", language_model_train)):
-        module.parser().parse_args(stages[name][3:])
 
 
 @pytest.mark.parametrize(

@@ -145,11 +145,3 @@ def test_another_speaker_encoder_is_noticed(work: Path, tmp_path: Path) -> None:
 def test_a_stage_that_has_not_ended_is_named(work: Path) -> None:
     with pytest.raises(ModelError, match=r"flow6/flow\.pt: missing"):
         export.main([str(work), "--voices", "low", "--flow", "flow6"])
-
-
-@pytest.mark.parametrize(("loudness", "cost"), [(0.0, 0.0), (0.003, 0.0), (0.03, 5.0), (0.3, 10.0)])
-def test_a_prompt_that_does_not_end_in_silence_costs_more(work: Path, loudness: float, cost: float) -> None:
-    corpus = voices.Corpus.read(work, "tokenizer")
-    utterance = corpus.speech.utterances[0]
-    corpus.speech.audio[utterance.start : utterance.start + 3 * 960] = round(loudness * 32768)
-    assert voices._loud_end(corpus, utterance, 3) == pytest.approx(cost, abs=0.02)

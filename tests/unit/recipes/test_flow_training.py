@@ -6,7 +6,6 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,18 +16,16 @@ from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow import parameters
 from recipes.demo_voice.flow.corpus import Corpus, places_of
-from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of, solve
+from recipes.demo_voice.flow.objective import RandomDraws, solve
 from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
 from recipes.demo_voice.flow.train import Shape, Training, Update, train
 from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.training.progress import Schedule
-from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.solver import Solver, euler_schedule
-from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.solver import Solver
 from services.token2wav.flow.unet.network import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 from tests.unit.recipes import small_work
@@ -206,43 +203,6 @@ def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, held: C
         torch.testing.assert_close(mel_of_service, want, atol=2e-4, rtol=0)
 
 
-def test_losses_of_masks_differ_only_where_masks_hide_something(
-    config: UnetConfig, held: Corpus, draws: RandomPieces
-) -> None:
-    """Up to 25 tokens a chunk hides nothing; longer pieces are one chunk ahead of it."""
-    network = Training(config, held, Schedule(1)).served
-    for prompted, differs in ((False, False), (True, True)):
-        batch = held.gather([draws.served(1, prompted=prompted)])
-        chances = RandomDraws.drawn(1, batch.tokens.shape[1], torch.Generator().manual_seed(0))
-        with torch.no_grad():
-            both = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
-        assert (abs(both[0] - both[1]) > 1e-5) == differs
-
-
-def test_before_training_the_velocity_leads_from_the_noise_to_mu(
-    config: UnetConfig, held: Corpus, draws: RandomPieces
-) -> None:
-    network = Training(replace(config, channels=128), held, Schedule(1)).served
-    batch = held.gather([draws.served(1, prompted=False)])
-    noise = torch.randn(batch.mel.shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        mu = mu_of(network, batch, streaming=False)
-        inputs = torch.cat((noise, mu, torch.zeros(*mu.shape[:2], 160)), dim=2)
-        velocity = network.estimator(inputs, network.estimator.time_embedding(torch.zeros(1)), CachedPass.whole(1))
-    straight = mu + held.mean - noise
-    assert (velocity - straight).square().mean() < 0.1 * straight.square().mean()
-
-
-def test_chances_are_as_often_as_they_should_be() -> None:
-    chances = RandomDraws.drawn(4000, 10, torch.Generator().manual_seed(0))
-    asked = torch.tensor([t for t, _ in euler_schedule()])
-    torch.testing.assert_close(chances.times, asked.repeat_interleave(400), atol=1e-5, rtol=0)
-    assert float(chances.conditioned.mean()) == pytest.approx(0.8, abs=0.03)
-    changed = chances.corrupted(torch.zeros(4000, 10, dtype=torch.int64), 1000)
-    assert float((changed > 0).float().mean()) == pytest.approx(0.3 * 0.03, abs=0.003)
-    assert int(changed.max()) < 1000
-
-
 def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
     config: UnetConfig, held: Corpus, draws: RandomPieces
 ) -> None:
@@ -264,27 +224,6 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
         update.plain(shape, (places_of(second, CPU), chances.noise, chances.rolls))
     for name, tensor in one.parameters.items():
         torch.testing.assert_close(tensor, other.parameters[name], atol=1e-6, rtol=1e-4)
-
-
-def test_a_recording_that_fails_costs_no_step(
-    config: UnetConfig, held: Corpus, draws: RandomPieces, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stands in for a device on which nothing can be recorded: the second step finds out and all go
-    on as they would have.
-    """
-
-    refused = RuntimeError("operation not permitted when stream is capturing")
-    monkeypatch.setattr(torch.cuda, "graph", Mock(side_effect=refused))
-    for name in ("CUDAGraph", "current_stream", "graph_pool_handle", "set_stream", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, Mock())
-    pieces = next(draws.batches(64))
-    steps = []
-    for recorded in (False, True):
-        update = Update(config, held, Training(config, held, Schedule(1)).parameters, 1, graphs=False)
-        update.replayed = Replayed(update.plain, 1) if recorded else None
-        steps.append([update(pieces, streaming=False, rate=1e-3, mu_weight=1.0) for _ in range(3)])
-        assert update.replayed is None
-    torch.testing.assert_close(steps[0], steps[1], atol=1e-5, rtol=1e-4)
 
 
 def test_a_training_begins_with_a_finished_flow(held: Corpus, config: UnetConfig, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Text preparation from small dictionaries in made-up wheels."""
 
-import gzip
 import itertools
 import json
 import lzma
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.model_directory import ModelDirectory
-from recipes.demo_voice.prepare_text import choose, main, read_sentences, same
+from recipes.demo_voice.prepare_text import choose, main
 from recipes.demo_voice.text import letter_to_sound
 from recipes.demo_voice.text.pronunciations import pronunciations
 from recipes.demo_voice.training.speech import Sentence
@@ -115,19 +114,6 @@ def test_one_in_fifty_is_held_out(tokenizer: PhonemeTokenizer) -> None:
     chosen = list(choose(texts, [], tokenizer))
     assert 3 <= sum(line.split == "held_out" for line in chosen) <= 30
     assert list(choose(reversed(texts), [], tokenizer)) == list(reversed(chosen))
-
-
-def test_what_counts_as_the_same_sentence() -> None:
-    assert same("It’s  GOOD, isn't it?") == same("its good isnt it")
-    assert same("It is") != same("Is it")
-
-
-def test_sentence_files_of_every_kind(tmp_path: Path) -> None:
-    (tmp_path / "plain.txt").write_text(" one  two \n\n\tthree\n", encoding="utf-8")
-    with gzip.open(tmp_path / "packed.tsv.gz", "wt", encoding="utf-8") as file:
-        file.write("one two\tmore\n")
-    assert list(read_sentences(tmp_path / "plain.txt")) == ["one two"]
-    assert list(read_sentences(tmp_path / "packed.tsv.gz")) == ["one two"]
 
 
 def test_a_folder_without_wheels_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

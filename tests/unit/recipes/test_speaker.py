@@ -29,27 +29,6 @@ def network_drawn() -> dict[str, torch.Tensor]:
     return parameter_store.halved(parameter_store.make(network.shapes(), network.initial, CPU))
 
 
-def test_a_blend_overlaps_with_its_parts() -> None:
-    names, bases, shares = objective.mixes(["b", "a", "a:0.75+b:0.25", "b"])
-    assert (names, bases) == (["a", "a:0.75+b:0.25", "b"], ["a", "b"])
-    np.testing.assert_allclose(objective.overlap(shares), [[1, 0.75, 0], [0.75, 1, 0.25], [0, 0.25, 1]])
-
-
-def test_equal_error() -> None:
-    score = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
-    apart = torch.tensor([False] * 4 + [True] * 4)
-    crossed = torch.tensor([False, False, False, True, False, True, True, True])
-    assert [objective.equal_error(score, same) for same in (apart, ~apart, crossed)] == [0.0, 1.0, 0.25]
-
-
-def test_crops_stay_inside_their_utterance(features: Features) -> None:
-    marked = torch.repeat_interleave(torch.arange(len(features.tokens)), 4 * torch.tensor(features.tokens))
-    object.__setattr__(features, "fbank", marked[:, None].half())
-    members = torch.arange(len(features.tokens))
-    for count in (10, 500):
-        assert torch.equal(crops.Crops(features).cut(members, count)[..., 0].long(), members[:, None].expand(-1, count))
-
-
 def test_features_of_the_training_are_those_of_the_frontend(speech: Speech, features: Features) -> None:
     frames = crops.frames_of(features.tokens[3])
     heard = crops.centred(crops.Crops(features).whole(torch.tensor([3]), frames))[0]

@@ -60,12 +60,6 @@ def test_utterances_come_in_the_order_of_shards_and_places(work: Path) -> None:
     assert (speech.training, speech.held_out) == ([0], [1, 3])
 
 
-def test_voices_take_turns_in_a_small_held_out_set(work: Path) -> None:
-    shard(work, "00", [Recording(2, "a", 1.0, SAMPLES_PER_TOKEN * i, SAMPLES_PER_TOKEN) for i in range(5)])
-    shard(work, "01", [Recording(2, "b", 1.0, SAMPLES_PER_TOKEN * i, SAMPLES_PER_TOKEN) for i in range(2)])
-    assert Speech.read(work, most_held_out=4).held_out == [0, 1, 5, 6]
-
-
 def test_wave_is_scaled_and_lies_where_it_was_written(work: Path) -> None:
     speech = Speech.read(work)
     assert speech.audio.dtype == torch.int16
@@ -85,12 +79,6 @@ def test_no_speech_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "text" / "sentences.tsv").write_text(SENTENCES, encoding="utf-8")
     with pytest.raises(FileNotFoundError, match="speech"):
         Speech.read(tmp_path)
-
-
-def test_malformed_sentences_name_their_line(work: Path) -> None:
-    (work / "text" / "sentences.tsv").write_text("1\ttrain\tOne.\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"sentences\.tsv:1: 3 fields"):
-        Speech.read(work)
 
 
 def test_wav_files_are_numbered_as_the_sentences_of_their_split(work: Path) -> None:

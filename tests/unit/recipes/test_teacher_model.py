@@ -10,7 +10,6 @@ import torch
 
 from recipes.demo_voice.synthesise import speak
 from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
-from recipes.demo_voice.teacher.layers import Span
 from recipes.demo_voice.teacher.plan import Job, Styles
 from recipes.demo_voice.teacher.recordings import Shard, recorded
 from recipes.demo_voice.training.speech import Sentence
@@ -45,36 +44,10 @@ def test_company_changes_nothing(model: Kokoro) -> None:
         assert (shared - alone)[:-10].abs().mean() < 1e-3 * alone.abs().mean()
 
 
-def test_noise_is_the_generators(model: Kokoro) -> None:
-    one = [order(2, seed=1)]
-    first, again, other = (model.speak(one, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.allclose(first, other, atol=1e-5)
-
-
 @pytest.mark.parametrize("phonemes", [0, 511])
 def test_a_sentence_must_fit(model: Kokoro, phonemes: int) -> None:
     with pytest.raises(ValueError, match="1 to 510"):
         model.speak([order(phonemes, seed=1)])
-
-
-def test_moments_are_those_of_each_row_alone() -> None:
-    dice = torch.Generator().manual_seed(1)
-    rows = [5 + 3 * torch.randn(2, length, generator=dice) for length in (7, 4)]
-    span = Span.of([7, 4], torch.device("cpu"), longest=9)
-    x = torch.zeros(2, 2, 9)
-    for place, row in enumerate(rows):
-        x[place, :, : row.shape[1]] = row
-    mean, variance = span.moments(x)
-    torch.testing.assert_close(mean.squeeze(2), torch.stack([row.mean(1) for row in rows]))
-    torch.testing.assert_close(
-        variance.squeeze(2), torch.stack([row.var(1, correction=0) for row in rows]), rtol=1e-4, atol=1e-4
-    )
-
-
-def test_clear() -> None:
-    assert Span.of([3, 1], torch.device("cpu")).clear(torch.ones(2, 1, 3)).tolist() == [[[1, 1, 1]], [[1, 0, 0]]]
-    assert Span.of([2, 2], torch.device("cpu")).mask is None
 
 
 def test_a_batch_goes_into_the_shard_or_is_counted_as_refused(model: Kokoro, tmp_path: Path) -> None:

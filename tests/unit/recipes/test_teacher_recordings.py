@@ -11,10 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from cosyserve.spec import SAMPLES_PER_TOKEN
-from recipes.demo_voice.synthesise import batches
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import numbers
-from recipes.demo_voice.teacher.plan import Blend, Styles, random_blends
 from recipes.demo_voice.teacher.recordings import LOUDNESS, Refused, Shard, finish, recorded
 from recipes.demo_voice.training.speech import Sentence, read_recordings
 
@@ -29,53 +27,11 @@ def tone(seconds: float, quiet: float = 0.5, loudness: float = 0.2) -> NDArray[n
     return np.concatenate([silence, loudness * np.sin(2 * np.pi * 200 * time), silence]).astype(np.float32)
 
 
-def test_names_and_blends_are_one_to_one() -> None:
-    blend = Blend.of({"am_puck": 0.4, "af_heart": 0.6})
-    assert blend.name == "af_heart:0.6+am_puck:0.4"
-    assert Blend.parse(blend.name) == blend
-    assert Blend.parse("af_heart").name == "af_heart"
-
-
-@pytest.mark.parametrize("weights", [{}, {"a": 0.5}, {"a": 1.5, "b": -0.5}])
-def test_a_mixture_is_convex(weights: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="convex"):
-        Blend.of(weights)
-
-
-def test_random_blends() -> None:
-    blends = random_blends(PRESETS, 64, seed=1)
-    assert blends == random_blends(reversed(PRESETS), 64, seed=1)
-    assert len({blend.name for blend in blends}) == 64
-    assert {len(blend.parts) for blend in blends} == {2, 3}
-    assert min(weight for blend in blends for _, weight in blend.parts) >= 0.2
-
-
-def test_style_of_a_sentence(tmp_path: Path) -> None:
-    rows = np.arange(510, dtype=np.float32).reshape(510, 1, 1) * np.ones((1, 1, 256), np.float32)
-    np.save(tmp_path / "a.npy", rows)
-    np.save(tmp_path / "b.npy", -rows)
-    styles = Styles(tmp_path)
-    assert styles.presets == ["a", "b"]
-    asked = (("a", 12), ("b", 900), ("a:0.75+b:0.25", 11))
-    assert [styles.style(*one)[0] for one in asked] == [11, -509, pytest.approx(5)]
-    with pytest.raises(KeyError):
-        styles.style("c", 1)
-
-
 def test_the_plan_shares_out_the_voices() -> None:
     voices = Counter(job.voice for job in islice(plan.varied(SENTENCES, PRESETS, seed=1), len(SENTENCES)))
     assert [voices[voice] for voice in ("af_heart", "am_michael")] == pytest.approx([600, 600], abs=70)
     assert sum(voices[voice] for voice in PRESETS if voice not in plan.MAIN_VOICES) == pytest.approx(400, abs=60)
     assert sum(count for voice, count in voices.items() if "+" in voice) == pytest.approx(400, abs=60)
-
-
-def test_the_bundled_voices_may_leave_more_to_the_others() -> None:
-    jobs = plan.varied(SENTENCES, PRESETS, seed=1, main_share=0.2, blends=150)
-    voices = Counter(job.voice for job in islice(jobs, len(SENTENCES)))
-    assert sum(voices[voice] for voice in plan.MAIN_VOICES) == pytest.approx(400, abs=60)
-    mixed = [count for voice, count in voices.items() if "+" in voice]
-    assert sum(mixed) == pytest.approx(800, abs=80)
-    assert 140 <= len(mixed) <= 150
 
 
 def test_no_voice_says_a_sentence_twice() -> None:
@@ -86,24 +42,6 @@ def test_no_voice_says_a_sentence_twice() -> None:
     assert jobs[:50] == list(islice(plan.varied(SENTENCES, PRESETS, seed=1), 50))
 
 
-def test_the_plain_plan_is_in_order() -> None:
-    assert [job.key for job in plan.plain(SENTENCES[:2], PRESETS)] == [
-        (0, "af_heart", 1.0),
-        (0, "am_michael", 1.0),
-        (1, "af_heart", 1.0),
-        (1, "am_michael", 1.0),
-    ]
-
-
-def test_batches_hold_every_job_and_like_lengths() -> None:
-    jobs = list(plan.plain(SENTENCES[:700], PRESETS))
-    planned = list(batches(iter(jobs), 16, seed=1))
-    assert sorted(job.key for batch in planned for job in batch) == sorted(job.key for job in jobs)
-    spread = [{len(job.sentence.phonemes) for job in batch} for batch in planned]
-    assert max(len(lengths) for lengths in spread) == 2
-    assert [max(lengths) for lengths in spread] != sorted(max(lengths) for lengths in spread)
-
-
 def test_silence_is_trimmed_and_loudness_set() -> None:
     piece = finish(tone(1.0), characters=15)
     assert piece.dtype == np.int16
@@ -111,12 +49,6 @@ def test_silence_is_trimmed_and_loudness_set() -> None:
     assert 1.2 <= len(piece) / 24_000 < 1.2 + SAMPLES_PER_TOKEN / 24_000
     assert np.sqrt(np.square(piece[2400:-4000] / 32767).mean()) == pytest.approx(LOUDNESS, rel=0.02)
     assert piece[0] == piece[-1] == 0
-
-
-def test_without_silence_to_keep_it_is_filled_up() -> None:
-    piece = finish(tone(1.0, quiet=0.0), characters=15)
-    assert len(piece) == SAMPLES_PER_TOKEN * 25
-    assert abs(piece[:24]).max() < 500
 
 
 CLICK = tone(1.0, loudness=0.01)
@@ -157,12 +89,6 @@ def test_a_shard_goes_on_after_its_last_whole_recording(tmp_path: Path) -> None:
     samples = np.fromfile(tmp_path / "00.s16", "<i2")
     assert samples.tolist() == [1] * SAMPLES_PER_TOKEN + [3] * SAMPLES_PER_TOKEN
     assert list(read_recordings(tmp_path / "00.tsv", len(samples))) == list(recorded(tmp_path))
-
-
-def test_an_empty_shard_leaves_nothing(tmp_path: Path) -> None:
-    with Shard(tmp_path, "00"):
-        assert (tmp_path / "00.s16").exists()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_phonemes_have_the_teachers_numbers() -> None:

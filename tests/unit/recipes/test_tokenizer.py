@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from recipes.demo_voice.tokenizer import codes, train
-from recipes.demo_voice.tokenizer.examples import Examples, disguised, stretched
+from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import read_encoder, write_onnx
 from recipes.demo_voice.tokenizer.label import align
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
@@ -26,9 +26,6 @@ from recipes.demo_voice.tokenizer.trained import (
     SETTINGS,
     WEIGHTS,
     Phones,
-    TrainedTokenizer,
-    distance,
-    greedy,
 )
 from recipes.demo_voice.training import parameter_store, progress
 from recipes.demo_voice.training.progress import Schedule
@@ -59,14 +56,6 @@ def test_codes_are_cosyvoice_ids_with_the_upper_digits_in_the_middle() -> None:
     assert torch.equal(codes.codes_of(levels), every)
     widest = torch.cat([levels, torch.zeros(len(every), 3)], 1)
     assert torch.equal(codes.codes_of(widest), every + codes.first_id(5))
-
-
-def test_rounding_passes_gradients_and_never_leaves_the_levels() -> None:
-    bound = codes.bounded(torch.linspace(-5, 5, 200)).requires_grad_()
-    levels = codes.rounded(bound, noise=0.9)
-    assert set(levels.detach().round(decimals=5).tolist()) == {-1.0, 0.0, 1.0}
-    levels.sum().backward()
-    assert torch.equal(bound.grad, torch.ones(200))
 
 
 def test_rows_of_a_padded_batch_come_out_as_alone() -> None:
@@ -119,46 +108,6 @@ def test_phones_are_the_sounds_and_their_places_among_the_text_ids() -> None:
     said = "wˈʌn, tˈu."
     assert [phones.symbols[phone - 1] for phone in phones.of(said)] == list("wʌntu")
     assert ["^wˈʌn, tˈu."[place] for place in phones.places(said)] == list("wʌntu")
-
-
-def test_greedy_reading_and_distance() -> None:
-    log_probabilities = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0, 1, 2, 2, 0, 2]]), 3).float()
-    assert greedy(log_probabilities, torch.tensor([6])) == [[1, 1, 2]]
-    assert [distance(*pair) for pair in (([1, 1, 2], [1, 1, 2]), ([1, 2, 3], [2, 3, 4]), ([], [1, 2]))] == [0, 2, 2]
-
-
-def test_disguise_keeps_what_was_said_and_changes_how_it_sounds() -> None:
-    torch.manual_seed(0)
-    speech = torch.sin(torch.linspace(0, 20, 400))[None, :, None] * torch.linspace(-1, 1, 128)
-    speech = speech.expand(8, -1, -1)
-    heard = disguised(speech)
-    assert heard.shape == speech.shape
-    assert not torch.equal(heard[0], heard[1])
-    assert torch.corrcoef(torch.stack([heard.flatten(1).mean(0), speech[0].flatten()]))[0, 1] > 0.9
-
-
-def test_stretch_counts_as_the_speech_does() -> None:
-    ramp = torch.arange(40.0)[None, :, None].expand(2, -1, 128)
-    log_mel, mel, lengths = stretched(ramp, ramp[:, :20, :80], torch.tensor([10, 5]), 12)
-    assert (log_mel.shape, mel.shape, lengths.tolist()) == ((2, 48, 128), (2, 24, 80), [12, 6])
-    assert torch.all(log_mel[:, 1:] >= log_mel[:, :-1])
-
-
-def test_batch_holds_the_utterances_asked_for(examples: Examples) -> None:
-    members = [2, 7, 4]
-    batch = examples.batch(members)
-    assert batch.log_mel.shape == (3, 4 * 24, 128)
-    for row, member in enumerate(members):
-        tokens, first = examples.features.tokens[member], examples.features.first[member]
-        assert batch.lengths_here[row] == int(batch.lengths[row]) == tokens
-        assert torch.equal(
-            batch.mel[row, : 2 * tokens], examples.features.mel[2 * first : 2 * (first + tokens)].float()
-        )
-        assert torch.equal(batch.log_mel[row, : 4 * tokens], examples.log_mel(member))
-        assert batch.targets[row, : batch.counts_here[row]].tolist() == examples.phones.of(
-            examples.speech.utterances[member].phonemes
-        )
-        assert examples.voices[int(batch.voices[row])] == examples.speech.utterances[member].voice
 
 
 def test_loss_falls_on_one_batch(examples: Examples) -> None:
@@ -240,15 +189,6 @@ def test_a_kept_tokenizer_encodes_and_aligns_as_it_did(work: Path, tmp_path: Pat
     (before / SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(ValueError, match="reads other sounds"):
         train.main([*run, "--name", "other", "--keep", str(before)])
-
-
-def test_phones_of_codes_reads_each_row_to_its_end() -> None:
-    tokenizer = TrainedTokenizer(network(), Phones(tuple(SYMBOLS[20 : 20 + SIZES.phones])))
-    compact = torch.randint(0, 243, (2, 12))
-    symbols = tokenizer.phones_of_codes(compact, torch.tensor([12, 5]))
-    assert symbols[1] == tokenizer.phones_of_codes(compact[1:, :5], torch.tensor([5]))[0]
-    compact[1, 5:] = -1
-    assert tokenizer.phones_of_codes(compact, torch.tensor([12, 5])) == symbols
 
 
 def test_a_table_begins_with_the_rows_of_codes_that_another_tokenizer_had() -> None:

@@ -17,7 +17,7 @@ from recipes.demo_voice.training.recording import RecordingFailed
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.generator import Snake
-from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
+from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
 from services.token2wav.vocoder.loading import load_vocoder
@@ -63,38 +63,6 @@ def test_pitch_of_every_voice_is_found(speech: Speech) -> None:
         assert (1200 * torch.log2(tracked / VOICES[each.voice])).abs().median() < 5
 
 
-def test_silence_and_noise_have_no_pitch() -> None:
-    noise = 0.1 * torch.randn(1, 24_000, generator=torch.Generator().manual_seed(0))
-    assert (pitch.track(noise) == 0).float().mean() > 0.9
-    assert not pitch.track(torch.zeros(1, 9600)).any()
-
-
-def test_a_glide_is_followed() -> None:
-    hertz = torch.linspace(90, 180, 48_000, dtype=torch.float64)
-    phase = 2 * np.pi * torch.cumsum(hertz / 24_000, 0)
-    wave = sum(0.1 * torch.sin(k * phase) / k for k in range(1, 8))
-    tracked = pitch.track(torch.as_tensor(wave).float()[None])[0]
-    assert torch.allclose(tracked[2:-2], hertz[240::480].float()[2:-2], rtol=0.01)
-
-
-def test_segments_are_what_they_say(draws: RandomPieces) -> None:
-    seen = set()
-    for _ in range(40):
-        batch = draws.next(3)
-        seen.add(batch.stretch)
-        frames = batch.stretch.frames
-        assert (batch.mel.shape, batch.f0.shape, batch.wave.shape) == ((3, 80, frames), (3, frames), (3, 480 * SOUND))
-        assert batch.wave.abs().max() < 1
-    assert seen == {Stretch(6, SOUND, 6), Stretch(0, SOUND, 6), Stretch(6, SOUND, 0)}
-
-
-def test_disturbance_is_bounded_and_optional() -> None:
-    mel = torch.randn(64, 80, 20)
-    assert torch.equal(disturbed(mel, 0.0, 0.0), mel)
-    assert 0.001 < (disturbed(mel, 0.03, 0.0) - mel).std() < 0.03
-    assert (disturbed(mel, 0.0, 1.0).diff(dim=2).abs().mean() < mel.diff(dim=2).abs().mean()).item()
-
-
 def test_the_activation_is_the_services_own() -> None:
     x = torch.randn(1, 3, 2, dtype=torch.float64, requires_grad=True)
     alpha = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64, requires_grad=True)
@@ -117,16 +85,6 @@ def test_gradients_reach_every_tensor_and_spectra_come_nearer(training: Training
     assert not [name for name, tensor in training.parameters.items() if torch.equal(tensor, before[name])]
     assert terms[-1]["mels"] < 0.96 * terms[0]["mels"]
     assert terms[-1]["pitch"] < 0.9 * terms[0]["pitch"]
-
-
-@pytest.mark.usefixtures("one_batch")
-def test_judges_learn_and_teach(training: Training) -> None:
-    training.adversarial_from = 0.0
-    before = [tensor.detach().clone() for tensor in training.discriminators.parameters()]
-    terms = [training.step(2) for _ in range(6)]
-    assert not any(map(torch.equal, before, training.discriminators.parameters()))
-    assert terms[-1]["judged"] < terms[0]["judged"]
-    assert training.skipped == 0
 
 
 def test_a_broken_gradient_changes_nothing(training: Training) -> None:

@@ -16,7 +16,7 @@ async def test_all_bytes_arrive_in_their_order_and_not_before_the_delay() -> Non
     (port,) = free_ports(1)
     clock = asyncio.get_running_loop()
     server = await asyncio.start_server(echo, "127.0.0.1", port)
-    async with server, slow_link("127.0.1.1", "127.0.0.1", port) as link, asyncio.timeout(30):
+    async with server, slow_link("127.0.1.1", "127.0.0.1", port) as link:
         link.delay = 0.05
         begin = clock.time()
         reader, writer = await asyncio.open_connection("127.0.1.1", port)
@@ -30,7 +30,7 @@ async def test_all_bytes_arrive_in_their_order_and_not_before_the_delay() -> Non
 
 async def test_a_peer_that_is_not_there_loses_the_connection() -> None:
     (port,) = free_ports(1)
-    async with slow_link("127.0.1.1", "127.0.0.1", port) as link, asyncio.timeout(30):
+    async with slow_link("127.0.1.1", "127.0.0.1", port) as link:
         reader, writer = await asyncio.open_connection("127.0.1.1", port)
         assert await reader.read() == b""
         writer.close()

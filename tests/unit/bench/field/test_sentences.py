@@ -17,14 +17,6 @@ def test_there_are_as_many_as_in_the_set_of_the_field_and_none_twice() -> None:
     assert max(lengths) > 25
 
 
-def test_they_are_sentences() -> None:
-    for text in sentences():
-        assert text[0].isupper()
-        assert text[-1] in ".?"
-        assert text.isascii()
-        assert " ".join(text.split()) == text
-
-
 def test_figures_of_two_runs_are_of_the_same_sentences(tmp_path: Path) -> None:
     lines = write(tmp_path / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]

@@ -72,8 +72,7 @@ def test_what_the_bench_does_not_measure_is_the_default_profile_s(tmp_path: Path
 
 def test_the_default_profile_names_the_source_of_each_part() -> None:
     content = json.loads(Path("cosyserve/capacity/profiles/h200.json").read_text())
-    sections = set(content["figures"]) | {"beside", "gpu", "host"}
-    assert sections == set(content["sources"])
+    assert set(content["figures"]) | {"beside", "gpu", "host"} == set(content["sources"])
     assert all("docs/" in source or "free on" in source for source in content["sources"].values())
 
 

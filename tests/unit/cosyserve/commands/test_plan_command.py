@@ -79,7 +79,6 @@ def test_a_bad_report_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "report.json"
     path.write_text('{"figures": {}}')
     assert main([*ASKED, "--report", str(path), "--json"]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert f"{path} lacks the part" in told["error"]["message"]
+    assert f"{path} lacks the part" in json.loads(capsys.readouterr().out)["error"]["message"]
     assert main([*ASKED, "--report", str(tmp_path / "none.json")]) == 1
     assert "No such file" in capsys.readouterr().err

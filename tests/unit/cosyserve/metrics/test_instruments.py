@@ -48,8 +48,7 @@ def test_the_keys_used_last_have_series() -> None:
     totals = RecentTotals(names.KEY_REQUESTS, most=3)
     for key in ("a", "b", "c", "a", "d"):
         totals.add(2, key=key, tenant="clinic", status="OK")
-    found = {labels["key"]: value for labels, value in totals.read()}
-    assert found == {"c": 2, "a": 4, "d": 2}
+    assert {labels["key"]: value for labels, value in totals.read()} == {"c": 2, "a": 4, "d": 2}
     assert reader().scrape("orchestrator").count(names.KEY_REQUESTS, key="a", tenant="clinic") == 4
 
 

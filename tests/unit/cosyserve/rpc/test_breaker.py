@@ -8,23 +8,16 @@ import pytest
 
 from cosyserve import errors
 from cosyserve.rpc.load.breaker import BreakerRules, CircuitBreaker, Verdict, admitted, verdict_of
+from tests.stacks.virtual_time import Clock
 
 RULES = BreakerRules(failures=3, share=0.5, least_calls=10, window_seconds=10.0, open_seconds=2.0, longest_seconds=5.0)
-
-
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
 class Bench:
     """A breaker on a clock of its own."""
 
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock = field(default_factory=lambda: Clock(100.0))
     opened: list[float] = field(default_factory=list)
     breaker: CircuitBreaker = field(init=False)
 

@@ -37,8 +37,7 @@ def certificate(key: ec.EllipticCurvePrivateKey, begin: datetime, end: datetime)
 )
 def test_the_dates_are_those_of_the_certificate(key: ec.EllipticCurvePrivateKey, begin: int, end: int) -> None:
     dates = datetime(begin, 2, 28, 23, 59, 58), datetime(end, 12, 31, 23, 59, 59)
-    pem = certificate(key, *dates)
-    (found,) = validities(b"a comment\n" + pem)
+    (found,) = validities(b"a comment\n" + certificate(key, *dates))
     assert (found.begin, found.end) == tuple(date.replace(tzinfo=UTC).timestamp() for date in dates)
 
 

@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from cosyserve.traces.first_sound import FirstSound, first_sounds
-from cosyserve.traces.intervals import nanoseconds, outside, union
 from cosyserve.traces.spans import read_traces
 from tests.unit.cosyserve.traces.made_trace import BEGIN_NS, ROWS, TRACE, Row, line, written
 
 
 def sounds(tmp_path: Path, rows: tuple[Row, ...] = ROWS) -> list[FirstSound]:
-    traces = read_traces([written(tmp_path / "spans.jsonl", line(rows))])
-    return list(first_sounds(traces.spans[TRACE]))
+    return list(first_sounds(read_traces([written(tmp_path / "spans.jsonl", line(rows))]).spans[TRACE]))
 
 
 def milliseconds(intervals: tuple[tuple[int, int], ...]) -> list[tuple[float, float]]:
@@ -43,15 +41,13 @@ def test_work_of_later_sound_explains_nothing_of_the_first(tmp_path: Path) -> No
 
 
 def test_without_the_gateway_the_call_is_where_the_request_came_in(tmp_path: Path) -> None:
-    rows = tuple(row for row in ROWS if row[0] != "gateway")
-    (sound,) = sounds(tmp_path, rows)
+    (sound,) = sounds(tmp_path, tuple(row for row in ROWS if row[0] != "gateway"))
     assert (sound.entry.name, sound.milliseconds) == ("cosyserve.v1.SynthesisService/Synthesize", 195)
     assert sound.terms[0].name == "admission"
 
 
 def test_a_session_of_the_gateway_is_not_the_start_of_its_requests(tmp_path: Path) -> None:
-    rows = (("gateway", "01", "", "gateway WEBSOCKET", -60_000, 500), *ROWS[1:])
-    (sound,) = sounds(tmp_path, rows)
+    (sound,) = sounds(tmp_path, (("gateway", "01", "", "gateway WEBSOCKET", -60_000, 500), *ROWS[1:]))
     assert sound.milliseconds == 195
 
 
@@ -75,13 +71,5 @@ def test_spans_that_are_their_own_ancestors_end_the_search(tmp_path: Path) -> No
 
 
 def test_a_request_without_sound_has_no_terms(tmp_path: Path) -> None:
-    rows = tuple(row for row in ROWS if not row[3].startswith("first_sound."))
-    (sound,) = sounds(tmp_path, rows)
+    (sound,) = sounds(tmp_path, tuple(row for row in ROWS if not row[3].startswith("first_sound.")))
     assert (sound.terms, sound.unexplained, sound.unexplained_share) == ((), (), 0.0)
-
-
-def test_intervals() -> None:
-    assert union([(5, 9), (1, 3), (3, 4), (8, 12), (7, 7)]) == [(1, 4), (5, 12)]
-    assert outside([(2, 3), (0, 1), (5, 20)], (0, 10)) == [(1, 2), (3, 5)]
-    assert outside([], (0, 10)) == [(0, 10)]
-    assert nanoseconds([(0, 3), (5, 6)]) == 4

@@ -114,8 +114,7 @@ def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: 
 
 def test_the_first_sentence_does_not_wait_for_the_last_run(tokenizer: TextTokenizer) -> None:
     package = Recorder()
-    sentences = Analyzer(Normalizer(package), tokenizer).sentences("A sentence, a ^ of many. " * 200)
-    next(sentences)
+    next(Analyzer(Normalizer(package), tokenizer).sentences("A sentence, a ^ of many. " * 200))
     assert 0 < sum(map(len, package.given)) <= 2 * RUN_CHARACTERS
 
 

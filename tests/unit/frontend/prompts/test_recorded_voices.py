@@ -3,9 +3,7 @@ with the last of them.
 """
 
 import asyncio
-import gc
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -56,17 +54,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return results
 
 
-@pytest.fixture(autouse=True)
-async def complaints() -> Any:
-    """The event loop must have nothing to report."""
-    said: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
-    yield
-    gc.collect()
-    await asyncio.sleep(0)
-    assert said == []
-
-
 def reading(most_at_once: int = 2, *, released: bool = False) -> tuple[Reader, RecordedVoices]:
     """A reader, released or not, and voices with room in their cache."""
     reader = Reader(most_at_once)
@@ -111,35 +98,6 @@ async def test_memory_is_bounded_by_bytes(room: int, read_again: list[bytes]) ->
         await ask(voices, audio)
     assert sorted(reader.begun) == read_again
     assert voices._cache.bytes_held <= chosen_cache(room)
-
-
-async def test_concurrent_calls_share_one_read_that_a_cancelled_one_does_not_end(counted: Counter[str]) -> None:
-    reader, voices = reading(most_at_once=1)
-    asks = [ask(voices) for _ in range(10)]
-    await until(lambda: counted.total() == 10)
-    asks[0].cancel()  # the call that started the read
-    asks[5].cancel()
-    await asyncio.sleep(0)
-    reader.go.set()
-    answers = await asyncio.gather(*asks, return_exceptions=True)
-    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [
-        place in (0, 5) for place in range(10)
-    ]
-    assert len({id(answer) for answer in answers if isinstance(answer, Voice)}) == 1
-    assert (reader.begun, counted) == ([b"a"], {"miss": 1, "hit": 9})
-
-
-async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counter[str]) -> None:
-    reader, voices = reading(most_at_once=1)
-    asks = [ask(voices) for _ in range(3)]
-    await until(lambda: counted.total() == 3 and reader.begun)
-    for each in asks:
-        each.cancel()
-    await asyncio.gather(*asks, return_exceptions=True)
-    await until(lambda: reader.ended == [b"a"] and reader._under_way == 0)
-    assert not voices._pending
-    assert len(voices._cache) == 0
-    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
 async def test_a_call_during_the_cancellation_starts_a_new_read() -> None:

@@ -9,18 +9,11 @@ from cosyserve.keys.key_record import KeyLimits
 from services.orchestrator.access.budget import Budget
 from services.orchestrator.access.limit_parts import LimitParts
 from services.orchestrator.access.token_bucket import TokenBucket
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.stacks.virtual_time import Clock
 
 
 def test_a_bucket_gives_a_period_at_once_and_then_its_rate() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     bucket = TokenBucket(60, clock)
     assert bucket.wait(10, 10) == 0
     bucket.take(10, 10)
@@ -33,7 +26,7 @@ def test_a_bucket_gives_a_period_at_once_and_then_its_rate() -> None:
 
 def test_over_a_long_time_no_more_than_the_limit_is_taken() -> None:
     """An amount above the capacity needs a full bucket and leaves a debt."""
-    clock, taken = Clock(), 0
+    clock, taken = Clock(1_000.0), 0
     bucket = TokenBucket(60, clock)
     for second in range(3_600):
         amount = (1, 7, 45)[second % 3]
@@ -49,7 +42,7 @@ def budget(clock: Clock, parts: int = 1, **limits: int) -> Budget:
 
 
 def test_each_limit_is_named_with_the_time_to_come_back() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     limited = budget(clock, requests_per_minute=2)
     for _ in range(2):
         with limited.use():
@@ -73,7 +66,7 @@ def test_each_limit_is_named_with_the_time_to_come_back() -> None:
 
 
 def test_requests_at_once() -> None:
-    limited = budget(Clock(), concurrent=2)
+    limited = budget(Clock(1_000.0), concurrent=2)
     with limited.use(), limited.use():
         with pytest.raises(LimitReached, match="2 of 2 requests at once"), limited.use():
             pass
@@ -84,7 +77,7 @@ def test_requests_at_once() -> None:
 
 
 def test_a_request_that_was_refused_for_want_of_a_place_counts_for_nothing() -> None:
-    limited = budget(Clock(), requests_per_minute=1, characters_per_minute=10)
+    limited = budget(Clock(1_000.0), requests_per_minute=1, characters_per_minute=10)
     for _ in range(5):
         with pytest.raises(Overloaded), limited.use(10):
             raise Overloaded("full")
@@ -93,7 +86,7 @@ def test_a_request_that_was_refused_for_want_of_a_place_counts_for_nothing() -> 
 
 
 def test_text_that_arrives_is_spoken_and_waited_for_afterwards() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     limited = budget(clock, characters_per_minute=100)
     with limited.use():
         for _ in range(30):
@@ -107,8 +100,7 @@ def test_text_that_arrives_is_spoken_and_waited_for_afterwards() -> None:
 
 
 def test_parts_share_a_limit_and_the_message_says_so() -> None:
-    clock = Clock()
-    limited = budget(clock, 4, requests_per_minute=8, concurrent=2)
+    limited = budget(Clock(1_000.0), 4, requests_per_minute=8, concurrent=2)
     for _ in range(2):
         reached = pytest.raises(LimitReached, match="1 of 1 requests at once in this part of 4")
         with limited.use(), reached, limited.use():
@@ -118,7 +110,7 @@ def test_parts_share_a_limit_and_the_message_says_so() -> None:
 
 
 def test_a_budget_that_matters_is_not_unused() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     limited = budget(clock, requests_per_minute=1)
     assert limited.unused
     with limited.use():
@@ -129,7 +121,7 @@ def test_a_budget_that_matters_is_not_unused() -> None:
 
 
 async def test_the_parts_are_the_addresses_of_a_name() -> None:
-    clock, found = Clock(), [3]
+    clock, found = Clock(1_000.0), [3]
     asked = []
 
     async def resolve(name: str) -> int:

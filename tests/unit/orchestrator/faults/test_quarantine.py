@@ -11,14 +11,7 @@ import pytest
 from cosyserve.errors import PeerLost, Quarantined, Silence, Unavailable
 from services.orchestrator.faults.quarantine import MOST_KEPT, MOST_TOGETHER, Quarantine
 from services.orchestrator.faults.work import Work
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.stacks.virtual_time import Clock
 
 
 def lose(quarantine: Quarantine, replica: str, *keys: str) -> None:

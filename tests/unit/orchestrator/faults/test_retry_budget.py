@@ -4,14 +4,7 @@ import pytest
 
 from cosyserve.errors import Unavailable
 from services.orchestrator.faults.retry_budget import WINDOW_SECONDS, RetryBudget
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.stacks.virtual_time import Clock
 
 
 def granted(budget: RetryBudget, wanted: int) -> int:
@@ -19,18 +12,18 @@ def granted(budget: RetryBudget, wanted: int) -> int:
 
 
 def test_a_stage_without_success_has_its_floor() -> None:
-    assert granted(RetryBudget("llm", share=0.2, per_second=2.0, now=Clock()), 100) == 20
+    assert granted(RetryBudget("llm", share=0.2, per_second=2.0, now=Clock(1000.0)), 100) == 20
 
 
 def test_successes_add_their_share() -> None:
-    budget = RetryBudget("llm", share=0.2, per_second=0.0, now=Clock())
+    budget = RetryBudget("llm", share=0.2, per_second=0.0, now=Clock(1000.0))
     for _ in range(50):
         budget.succeeded()
     assert granted(budget, 100) == 10
 
 
 def test_a_lost_replica_adds_a_retry_for_each_of_its_calls_once_in_a_window() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     budget = RetryBudget("llm", share=0.0, per_second=0.0, now=clock)
     budget.lost("one", 32)
     budget.lost("one", 31)
@@ -43,7 +36,7 @@ def test_a_lost_replica_adds_a_retry_for_each_of_its_calls_once_in_a_window() ->
 
 
 def test_the_refusal_says_when_the_next_retry_is_there() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     budget = RetryBudget("llm", share=0.0, per_second=0.1, now=clock)
     budget.spend("it failed")
     clock.now += 4
@@ -57,7 +50,7 @@ def test_the_refusal_says_when_the_next_retry_is_there() -> None:
 
 
 def test_the_ratio_is_what_is_left() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     budget = RetryBudget("llm", share=0.0, per_second=1.0, now=clock)
     assert budget.ratio == 1.0
     granted(budget, 4)

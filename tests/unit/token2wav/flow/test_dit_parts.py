@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.errors import ModelError
@@ -21,12 +20,9 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS
 from services.token2wav.flow import loading
 from services.token2wav.flow.dit.estimator import DitEstimator
-from services.token2wav.flow.dit.inputs import FRAMES_AT_ONCE, GroupedConvolution
 from services.token2wav.flow.dit.network import DitNetwork
-from services.token2wav.flow.dit.rotary import Rotation
 from services.token2wav.flow.dit.weights import DitConfig, expected_tensors, read_flow_tensors
 from services.token2wav.flow.flow import Flow, VoicePrompt
-from services.token2wav.flow.layers import Convolution
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
@@ -49,51 +45,14 @@ def flow() -> Flow:
     return load_flow(BUNDLE, CPU)
 
 
-def test_the_first_head_turns_in_neighbouring_pairs_and_the_others_stay() -> None:
-    heads, first = drawn(3, 2, 3, 7, 16), 40
-    rotation = Rotation(torch.arange(first, first + 7)[None], TENSORS[FREQUENCIES])
-    turned = rotation.of_first_head(heads.clone())
-    assert torch.equal(turned[:2, :, 1:], heads[:2, :, 1:])
-    assert torch.equal(turned[2], heads[2])
-    pairs = torch.view_as_complex(heads[:2, :, 0].reshape(2, 2, 7, 8, 2).contiguous())
-    frequencies = 10000.0 ** (-torch.arange(0, 16, 2) / 16)
-    turns = torch.polar(torch.ones(7, 8), torch.arange(first, first + 7)[:, None] * frequencies)
-    torch.testing.assert_close(turned[:2, :, 0], torch.view_as_real(pairs * turns).flatten(-2), atol=1e-5, rtol=0)
-
-
 def test_frames_are_counted_from_the_first_of_the_prompt_in_every_stream(flow: Flow) -> None:
     states = [flow.start(VoicePrompt(torch.arange(20), torch.zeros(40, 80), torch.ones(192))) for _ in range(2)]
     flow.blocks(states[1:], [torch.arange(25)], [torch.arange(3)])
     cache = CachedPass([state.steps[0] for state in states], ROWS)
-    rotation = NETWORK.estimator.rotation(50, cache)
-    places = rotation.angles[:, :, 0]
+    places = NETWORK.estimator.rotation(50, cache).angles[:, :, 0]
     assert places.shape == (2 * ROWS, 50)
     assert [row[0].item() for row in places] == [0, 0, 50, 50]
     assert torch.equal(places[2], torch.arange(50.0, 100.0))
-
-
-@pytest.mark.parametrize(("rows", "frames"), [(1, 30), (2, 30), (2, FRAMES_AT_ONCE), (2, 2 * FRAMES_AT_ONCE + 1)])
-def test_a_grouped_convolution_as_products(rows: int, frames: int) -> None:
-    weight, bias, x = 0.1 * drawn(48, 3, 31), drawn(48, seed=2), drawn(rows, frames + 30, 48, seed=3)
-    made = GroupedConvolution(Convolution(weight, bias))(x)
-    want = F.conv1d(x.transpose(1, 2), weight, bias, groups=16).transpose(1, 2)
-    torch.testing.assert_close(made, want, atol=1e-5, rtol=0)
-
-
-def test_in_front_of_a_stream_are_zeros_for_each_position_convolution() -> None:
-    """Not zeros for the first one and what it makes of them for the second."""
-    projected, inputs = drawn(1, 9, 48), NETWORK.estimator.inputs
-    first, second = inputs.positions(projected, CachedPass.whole(1))
-    prefix = "decoder.estimator.input_embed.conv_pos_embed.conv"
-
-    def convolved(x: Tensor, at: int) -> Tensor:
-        weight, bias = TENSORS[f"{prefix}{at}.0.weight"], TENSORS[f"{prefix}{at}.0.bias"]
-        return F.mish(F.conv1d(F.pad(x.transpose(1, 2), (30, 0)), weight, bias, groups=16)).transpose(1, 2)
-
-    torch.testing.assert_close(first, convolved(projected, 1), atol=1e-5, rtol=0)
-    torch.testing.assert_close(second, convolved(first, 2), atol=1e-5, rtol=0)
-    longer = inputs.positions(F.pad(projected, (0, 0, 30, 0)), CachedPass.whole(1))[1][:, 30:]
-    assert (second - longer).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("steps", range(FEWEST_EULER_STEPS, EULER_STEPS + 1))
@@ -116,15 +75,6 @@ def test_the_weights_of_times_are_free_and_the_mel_stays(flow: Flow) -> None:
     assert held() is None
     made, want = (each.prefix(prompt, torch.arange(30), streaming=True, final=True) for each in (served, flow))
     assert torch.equal(made, want)
-
-
-def test_a_time_for_each_row_is_the_time_of_that_row() -> None:
-    inputs, estimator, t = drawn(2, 30, 320), NETWORK.estimator, torch.tensor([0.15, 0.62])
-    both = estimator.velocity(inputs, estimator.times(estimator.time_embedding(t)), CachedPass.whole(2))
-    for row in (0, 1):
-        times = estimator.times(estimator.time_embedding(t[row : row + 1]))
-        alone = estimator.velocity(inputs[row : row + 1], times, CachedPass.whole(1))
-        torch.testing.assert_close(both[row], alone[0], atol=2e-5, rtol=0)
 
 
 def test_a_token_changes_mu_from_three_tokens_before_it_to_two_behind() -> None:

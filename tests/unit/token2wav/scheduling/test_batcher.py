@@ -147,8 +147,7 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
             for slot, left in zip(slots, (9.0, 0.01), strict=True):
                 slot.plays_until = time.monotonic() + left
                 batcher.taken(slot)
-            new = arrivals(batcher, sentence(3))[0]
-            batcher.feed(new, np.zeros(28, np.int64))
+            batcher.feed(arrivals(batcher, sentence(3))[0], np.zeros(28, np.int64))
         await until(lambda: any(1 in met for met in decoder.met[before:]))
     after = decoder.met[before:]
     assert after[0] == [2, 3]

@@ -91,8 +91,7 @@ def test_tokens_that_do_not_come_are_not_awaited_for_long() -> None:
 
 def test_a_player_that_has_little_left_is_served_at_once() -> None:
     # 120 ms of sound at 0.11, and the next block is there when they have nearly been played.
-    scene = Scene([(OPENS + 0.03, 25)], comes=AHEAD)
-    assert scene.playing[-1] == pytest.approx(OPENS + 0.03 + STEP)
+    assert Scene([(OPENS + 0.03, 25)], comes=AHEAD).playing[-1] == pytest.approx(OPENS + 0.03 + STEP)
 
 
 def test_a_stream_that_is_over_teaches_nothing() -> None:
