@@ -7,7 +7,7 @@ from typing import cast
 import grpc
 
 from cosyserve.rpc.calls import messages
-from cosyserve.rpc.load.call_counts import CallCounts
+from cosyserve.rpc.load.reported import CallCounts
 from cosyserve.rpc.service_info import InfoServicer
 from cosyserve.rpc.transport import server_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc

@@ -13,7 +13,7 @@ import psutil
 from bench.load.stack import report, room_for
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.layout import free_ports
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 from tools.certificates import HERE, Authority, Folder
 
 WAYS = ("plaintext", "tls", "mtls")

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from services.gateway.elevenlabs.sockets.multi_stream_input import MOST_CONTEXTS
+from services.gateway.elevenlabs.sockets.endpoints import MOST_CONTEXTS
 from tests.gateway.apis.test_elevenlabs_speech import openai, timed
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.calls import until

@@ -29,7 +29,7 @@ from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import Solver, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 from tests.unit.recipes import small_work
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.traces.first_sound import FirstSound, first_sounds
-from cosyserve.traces.intervals import nanoseconds, outside, union
+from cosyserve.traces.first_sound import FirstSound, first_sounds, nanoseconds, outside, union
 from cosyserve.traces.spans import read_traces
 from tests.unit.cosyserve.traces.made_trace import BEGIN_NS, ROWS, TRACE, Row, line, written
 

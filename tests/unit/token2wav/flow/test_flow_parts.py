@@ -19,7 +19,7 @@ from services.token2wav.flow.layers import Convolution, ProductConvolution
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.flow.unet.encoder import relative_positions
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from tests.stacks.up_process import TINY, TINY3
 
