@@ -36,6 +36,8 @@ CRDS := build/crds
 # Our own contract, and those of other servers whose clients are served.
 PACKAGES := cosyserve/v1 cosyserve/foreign
 PROTOS := $(sort $(wildcard $(PACKAGES:%=protos/%/*.proto)))
+# The others have messages alone, for which there is nothing to call.
+WITH_SERVICES = $(shell grep -l '^service ' $(PROTOS))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
@@ -249,8 +251,9 @@ define fresh_venv
 endef
 
 define generate
-$(PROTOS_VENV)/bin/python -m grpc_tools.protoc -Iprotos \
-	--plugin=protoc-gen-mypy=$(PROTOS_VENV)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(PROTOS_VENV)/bin/protoc-gen-mypy_grpc \
-	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) \
+$(PROTOS_VENV)/bin/python -m grpc_tools.protoc -Iprotos --plugin=protoc-gen-mypy=$(PROTOS_VENV)/bin/protoc-gen-mypy \
+	--python_out=$(1) --mypy_out=quiet:$(1) \
 	--include_source_info --descriptor_set_out=$(1)/cosyserve/v1/descriptors.binpb $(PROTOS)
+$(PROTOS_VENV)/bin/python -m grpc_tools.protoc -Iprotos --plugin=protoc-gen-mypy_grpc=$(PROTOS_VENV)/bin/protoc-gen-mypy_grpc \
+	--grpc_python_out=$(1) --mypy_grpc_out=quiet:$(1) $(WITH_SERVICES)
 endef

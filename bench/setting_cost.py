@@ -31,7 +31,7 @@ from bench.load.stack import TEXTS, report, room_for
 from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.arguments import whole
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 _STREAMS = 2
 """Callers at once."""

@@ -7,6 +7,7 @@ specification section 1.
 """
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -156,6 +157,17 @@ class ModelDirectory:
                 hashlib.file_digest(stream, lambda: digest)  # updates it
         self._hashes[file_states] = digest.hexdigest()[:16]
         return self._hashes[file_states]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file. Raises ModelError naming the file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: not valid json: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: expected an object at the top")
+    return content
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:

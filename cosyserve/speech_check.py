@@ -21,10 +21,10 @@ import numpy as np
 
 from cosyserve.audio.audibility import AUDIBLE_DBFS, samples_above
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.api_key import add_api_key, api_key
+from cosyserve.commands.terminal.connection_arguments import add_api_key, api_key
 from cosyserve.errors import CosyserveError, SettingsError, Unavailable
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 _SEED = 7
 _AUDIBLE_SHARE = 0.05

@@ -1,5 +1,6 @@
-"""Traces, off unless an OTLP endpoint is set, and metrics. A trace is one request across all
-services.
+"""Traces, off unless an OTLP endpoint is set, metrics, and the form of log lines. A trace is one
+request across all services; a line of the log has the id of the trace in which it was written, so
+that the lines of one request are found by it, and it by them.
 
 The W3C context travels in gRPC metadata. Engines know nothing of tracing: they hand out `Timing`s,
 and the servicer, which knows the request, records them as spans. Of an exception a span keeps the
@@ -7,6 +8,7 @@ kind and the status, never the text: that may quote the caller.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -22,6 +24,11 @@ from cosyserve.errors import CosyserveError
 from cosyserve.metrics import provider
 from cosyserve.settings import TRACE_FILE
 
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_LAST_SECONDS = 3.0
+tracer = trace.get_tracer("cosyserve")
+_FORMAT = "%(asctime)s %(levelname)s %(name)s%(trace)s: %(message)s"
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -35,11 +42,6 @@ class Timing:
     @property
     def milliseconds(self) -> float:
         return (self.end_ns - self.start_ns) / 1e6
-
-
-ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_LAST_SECONDS = 3.0
-tracer = trace.get_tracer("cosyserve")
 
 
 def configure(service: str, *, scraped: bool = False) -> None:
@@ -150,3 +152,24 @@ def record(timing: Timing, parent: Context | None = None) -> None:
         start_time=timing.start_ns,
         attributes=timing.attributes,
     ).end(end_time=timing.end_ns)
+
+
+class TracedFormatter(logging.Formatter):
+    """`trace=` and 32 hexadecimal digits in front of the message, if there is a trace: that of the
+    caller, too, where none is recorded here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging names it
+        trace = trace_id()
+        record.trace = f" trace={trace}" if trace else ""
+        return super().formatMessage(record)
+
+
+def begin_log(level: str) -> None:
+    """Log to stderr. level: name of a level of the logging module."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(TracedFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -15,8 +15,7 @@ from torch import Tensor
 from bench.generations.random_weights import llm_tensors, prompts, sound_tensors, voiced_tensors
 from bench.generations.sizes import SIZES, resized
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
-from cosyserve.generations.reading import generation_of
-from cosyserve.generations.text_ids import end_of_prompt_id
+from cosyserve.generations.reading import end_of_prompt_id, generation_of
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice_notes import FIELD
 from services.llm.generation.config import read_config as read_llm_config

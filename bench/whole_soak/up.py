@@ -21,7 +21,7 @@ from cosyserve.keys import key_file
 from cosyserve.keys.key_record import KeyRecord, record_of
 from cosyserve.keys.secret import digest, new_secret
 from cosyserve.metrics.names import SERVICES
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 from tools.certificates import HERE, Authority, Folder
 
 UP = "up"

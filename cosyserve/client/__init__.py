@@ -6,7 +6,7 @@ from cosyserve.client.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import Prompt
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 __all__ = [
     "AsyncClient",

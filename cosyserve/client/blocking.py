@@ -25,7 +25,7 @@ from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryO
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import Chunk, Header, Mode, Summary, TextWarning, VoiceDetails, VoiceLine, WordTime
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 
 class BlockingSpeech:

@@ -32,10 +32,10 @@ from cosyserve.client.types import (
     read_voice_line,
 )
 from cosyserve.errors import NotFound, Unavailable
-from cosyserve.keys.presented import key_of_environment, metadata_of
+from cosyserve.keys.secret import key_of_environment, metadata_of
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.transport import connect
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
 

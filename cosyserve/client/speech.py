@@ -24,7 +24,7 @@ from cosyserve.client.types import (
     read_warning,
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
-from cosyserve.keys.presented import metadata_of
+from cosyserve.keys.secret import metadata_of
 from cosyserve.rpc.calls import as_error, read
 from cosyserve.tasks import unless_set
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc

@@ -13,12 +13,11 @@ import grpc
 
 from cosyserve.client.servers import Servers
 from cosyserve.errors import CosyserveError, Overloaded, Unavailable
-from cosyserve.rpc.delegating_channel import DelegatingChannel
 from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.rpc.tls.channels import open_channel
+from cosyserve.rpc.tls.channels import DelegatingChannel, open_channel
 from cosyserve.rpc.transport import channel_options
 from cosyserve.tasks import cancel_all
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 _LOOK_UP_SECONDS: Final = 2.0
 _FULL_SECONDS: Final = 1.0

@@ -6,7 +6,7 @@ from cosyserve.errors import SettingsError
 from cosyserve.rpc.names.target import named_target
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 
 def channel_to(

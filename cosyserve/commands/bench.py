@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.api_key import add_api_key, api_key
 from cosyserve.commands.terminal.arguments import SERVER, add_json, number, numbers, server
+from cosyserve.commands.terminal.connection_arguments import add_api_key, add_client_tls, api_key, client_tls
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
-from cosyserve.commands.terminal.tls_arguments import add_client_tls, client_tls
 from cosyserve.errors import CosyserveError
 from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
 

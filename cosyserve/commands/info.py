@@ -7,11 +7,10 @@ from typing import cast
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from cosyserve.commands.terminal.api_key import api_key
 from cosyserve.commands.terminal.arguments import add_json, add_server
+from cosyserve.commands.terminal.connection_arguments import api_key, client_tls
 from cosyserve.commands.terminal.output import number, print_json
-from cosyserve.commands.terminal.tls_arguments import client_tls
-from cosyserve.keys.presented import metadata_of
+from cosyserve.keys.secret import metadata_of
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options, connect

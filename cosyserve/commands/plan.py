@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cosyserve.capacity.helm_values import as_yaml
-from cosyserve.capacity.tables import as_dict, as_text
+from cosyserve.capacity.tables import as_dict, as_text, as_yaml
 from cosyserve.commands.terminal.arguments import add_json
 from cosyserve.commands.terminal.output import WrongUsage, print_json
 from cosyserve.commands.terminal.plan_arguments import OPTIONS, add_plan, planned

@@ -12,9 +12,8 @@ from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import PromptMode
 from cosyserve.commands.terminal.arguments import pair, whole
-from cosyserve.commands.terminal.audio_output import deliver
+from cosyserve.commands.terminal.audio_output import deliver, read_text
 from cosyserve.commands.terminal.output import WrongUsage
-from cosyserve.commands.terminal.standard_streams import read_text
 from cosyserve.commands.terminal.synthesis_arguments import (
     add_synthesis_options,
     check_usage,

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
-from cosyserve.commands.terminal.api_key import api_key
 from cosyserve.commands.terminal.arguments import add_json, add_server, model_directory, pair, voices_url
+from cosyserve.commands.terminal.connection_arguments import api_key, client_tls
 from cosyserve.commands.terminal.output import print_json, printable
 from cosyserve.commands.terminal.server_package import require_engines, run_module
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
-from cosyserve.commands.terminal.tls_arguments import client_tls
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
 _COLUMNS = ("ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME")

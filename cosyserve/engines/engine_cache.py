@@ -21,6 +21,11 @@ from pathlib import Path
 from cosyserve.file_lock import MANIFEST, waiting_lock
 from cosyserve.settings import cache_directory
 
+FLOW_COMPONENTS, VOCODER_COMPONENTS = ("encoder", "estimator"), ("pitch", "filter")
+COMPONENTS = FLOW_COMPONENTS + VOCODER_COMPONENTS
+"""Their names in the engine cache follow `token2wav.`."""
+
+
 _BUILDING, _BROKEN = ".building-", ".broken-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
 Build = Callable[[Path], None]

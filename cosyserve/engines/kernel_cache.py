@@ -1,6 +1,6 @@
 """Compiled GPU kernels: whether they can be compiled here, and the directory in which they are kept
 between starts, one for each kind of GPU, driver and compiler. Services, benches and tests use the
-same one.
+same one. Which kernels a start compiled, and which the cache had, is a line of the log.
 
 Triton names each kernel by its source, the values that are compiled into it and its compiler,
 writes it next to its final path and renames it, so that two processes may share a directory and
@@ -10,6 +10,7 @@ moved, or mounted elsewhere, is compiled again.
 """
 
 import atexit
+import collections
 import contextlib
 import hashlib
 import json
@@ -24,8 +25,8 @@ import time
 from collections.abc import Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from cosyserve.engines.compiled_kernels import counted_kernels
 from cosyserve.engines.gpu_facts import TRITON_DISTRIBUTIONS, driver_version, library_versions
 from cosyserve.errors import SettingsError
 from cosyserve.settings import CACHE_DIRECTORY, cache_directory
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 TRITON = "TRITON_CACHE_DIR"
 UNUSED_DAYS = 30
 """A start deletes directories that no start has used for so many days."""
+log = logging.getLogger(__name__)
+_NAMED = 8
+"""Names of compiled kernels in the line."""
 
 
 class Unsuitable(SettingsError):
@@ -156,3 +160,45 @@ def _prune(root: Path, used: Path) -> None:
             if other != used and other.is_dir() and (other / "key.json").exists() and other.stat().st_mtime < oldest:
                 shutil.rmtree(other)
                 log.info("compiled kernels unused for %d days are deleted: %s", UNUSED_DAYS, other.name)
+
+
+class KernelCount:
+    """A listener of Triton's compiler (`triton.knobs.CompilationListener`).
+
+    cached: how many kernels the cache had. compiled: how often each kernel was compiled, by name: a
+    kernel of other constants is another one. seconds: that compiling took.
+    """
+
+    def __init__(self) -> None:
+        self.cached, self.seconds = 0, 0.0
+        self.compiled: collections.Counter[str] = collections.Counter()
+
+    def __call__(self, *, src: Any, metadata: Any, metadata_group: Any, times: Any, cache_hit: bool) -> None:
+        if cache_hit:
+            self.cached += 1
+            return
+        self.compiled[str(metadata.get("name", ""))] += 1
+        self.seconds += times.total / 1e6
+
+    def __str__(self) -> str:
+        if not (count := self.compiled.total()):
+            return f"{self.cached} from the cache, none compiled"
+        names = ", ".join(f"{name} {times}" for name, times in self.compiled.most_common(_NAMED))
+        more = ", ..." if len(self.compiled) > _NAMED else ""
+        return f"{self.cached} from the cache, {count} compiled in {self.seconds:.1f} s ({names}{more})"
+
+
+@contextlib.contextmanager
+def counted_kernels(kernels: str) -> Iterator[KernelCount]:
+    """Context in which kernels are launched for the first time; at its end the count is logged.
+    kernels: what they are. Raises ImportError without Triton.
+    """
+    from triton import knobs
+
+    before, count = knobs.compilation.listener, KernelCount()
+    knobs.compilation.listener = count
+    try:
+        yield count
+    finally:
+        knobs.compilation.listener = before
+        log.info("start: %s: %s", kernels, count)

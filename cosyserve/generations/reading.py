@@ -1,5 +1,7 @@
 """Which generation a model directory holds: by the name of its yaml and by the classes that the
-yaml names, which have to agree.
+yaml names, which have to agree; and the ids of special tokens of its text tokenizer, for those
+that do not load the tokenizer (compatibility specification of CosyVoice2, section 2.3, of
+CosyVoice3, section 2.1).
 """
 
 from collections.abc import Sequence
@@ -9,9 +11,10 @@ from cosyserve.errors import ModelError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.generations.generation import Generation
-from cosyserve.model_directory import DECODER_YAML, ModelDirectory, Node
+from cosyserve.model_directory import DECODER_YAML, ModelDirectory, Node, read_object
 
 GENERATIONS: tuple[Generation, ...] = (COSYVOICE2, COSYVOICE3)
+VOCABULARY = "CosyVoice-BlankEN/vocab.json"
 
 
 def generation_of(directory: ModelDirectory, known: Sequence[Generation] = GENERATIONS) -> Generation:
@@ -55,3 +58,21 @@ def _yaml_of(directory: ModelDirectory, generation: Generation) -> str:
 def _class(section: Any) -> str | None:
     """The class of a section, without its package; None for a plain mapping."""
     return section.path.rpartition(".")[2] if isinstance(section, Node) else None
+
+
+def end_of_prompt_id(directory: ModelDirectory, generation: Generation) -> int:
+    """The id of the mark that ends the system part. Raises ModelError naming the vocabulary when it
+    is missing or malformed.
+    """
+    return _first_mark(directory) + generation.text_marks.index(generation.prompt.end_mark)
+
+
+def text_id_count(directory: ModelDirectory, generation: Generation) -> int:
+    """The number of ids of the tokenizer, marks included. Raises ModelError as
+    `end_of_prompt_id`.
+    """
+    return _first_mark(directory) + len(generation.text_marks)
+
+
+def _first_mark(directory: ModelDirectory) -> int:
+    return len(read_object(directory.file(VOCABULARY))) + 1  # <|endoftext|> comes before the marks of a generation

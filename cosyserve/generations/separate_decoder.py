@@ -2,35 +2,15 @@
 generation; and which networks a directory of token2wav holds, a decoder's or a generation's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
 from cosyserve.errors import ModelError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation, WeightMark
-from cosyserve.generations.reading import generation_of
-from cosyserve.model_directory import DECODER_YAML, ModelDirectory, Node
-
-
-class Token2WavNetworks(Protocol):
-    """What token2wav has to know of a model; see `Generation`, which has it too."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def flow_network(self) -> str: ...
-    @property
-    def vocoder_network(self) -> str: ...
-    @property
-    def hold_back_frames(self) -> int: ...
-    @property
-    def hold_back_tokens(self) -> int: ...
-    @property
-    def state_bytes_per_second(self) -> int: ...
-    @property
-    def kept_seconds(self) -> float | None: ...
-    @property
-    def weight_marks(self) -> tuple[WeightMark, ...]: ...
+from cosyserve.generations.reading import GENERATIONS, generation_of
+from cosyserve.model_directory import DECODER_YAML, ModelDirectory, Node, Shaped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +60,8 @@ STEP_AUDIO2 = SeparateDecoder(
     weight_marks=(WeightMark("flow.pt", "decoder.estimator.in_proj."), WeightMark("hift.pt", "conv_pre.", taps=7)),
 )
 DECODERS: tuple[SeparateDecoder, ...] = (STEP_AUDIO2,)
+Token2WavNetworks = Generation | SeparateDecoder
+"""What token2wav has to know of a model; both have it."""
 
 
 def token2wav_networks(directory: ModelDirectory) -> Token2WavNetworks:
@@ -110,3 +92,28 @@ def _class(directory: ModelDirectory, keys: tuple[str, ...]) -> str | None:
     above = directory.section(*keys[:-1]) if keys[:-1] else directory.config()
     section = above.get(keys[-1])
     return section.path.rpartition(".")[2] if isinstance(section, Node) else None
+
+
+def require_own_weights(directory: ModelDirectory, path: Path, tensors: Mapping[str, Shaped]) -> None:
+    """Raises ModelError naming both when `path`, which holds `tensors`, lacks the mark of the
+    directory's generation or decoder and has that of another one. A file without any mark passes:
+    what it lacks is for its loader to say.
+    """
+    own = token2wav_networks(directory)
+    known: tuple[Token2WavNetworks, ...] = (*GENERATIONS, *DECODERS)
+    if any(_has(tensors, mark) for mark in own.weight_marks if mark.file == path.name):
+        return
+    for other in known:
+        if any(_has(tensors, mark) for mark in other.weight_marks if mark.file == path.name):
+            raise ModelError(
+                f"{path}: its tensors are those of {other.title}; the directory's yaml is of {own.title}, "
+                "and a model directory holds one model"
+            )
+
+
+def _has(tensors: Mapping[str, Shaped], mark: WeightMark) -> bool:
+    return any(
+        name.startswith(mark.tensor)
+        and (mark.taps is None or (len(tensor.shape) == 3 and tensor.shape[-1] == mark.taps))
+        for name, tensor in tensors.items()
+    )

@@ -169,9 +169,7 @@ def back_off(error: Exception) -> float:
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """The smallest value that is at least as large as `percent` of them (nearest rank)."""
-    if not values:
-        return None
-    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)] if values else None
 
 
 def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:

@@ -5,15 +5,20 @@ a reader of them. A gauge is read when a reader asks, from the object that knows
 so that it can never be out of step with it.
 """
 
+import asyncio
 import functools
+import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any, TypeVar
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from cosyserve.errors import SPEECH_FAULTS
 from cosyserve.metrics import names
 from cosyserve.metrics.names import Metric
 
@@ -30,6 +35,19 @@ _TOGETHER: dict[str, Callable[[list[float]], float]] = {
 }
 """Where several owners of a gauge are not added up."""
 _meter = metrics.get_meter("cosyserve")
+MOST_SERIES = 1_000
+_VALUES: dict[str, tuple[str, ...]] = {
+    "term": names.TERMS,
+    "limit": names.LIMITS,
+    "guard": tuple(sorted(SPEECH_FAULTS)),
+    "outcome": names.OUTCOMES,
+    "stage": names.STAGES,
+    "result": names.RESULTS,
+    "status": names.FREQUENT_STATUSES,
+    "call": names.HEDGED,
+    "winner": ("first", "second"),
+    "event": ("placed", "refused"),
+}
 
 
 class Counter:
@@ -115,3 +133,47 @@ def gauge(metric: Metric) -> Observed:
 def observed_counter(metric: Metric) -> Observed:
     """The counter of a metric of `names` whose values are kept elsewhere."""
     return Observed(metric, sum, counts=True)
+
+
+class RecentTotals:
+    """A counter of at most `most` sets of labels. What was counted for one that was dropped is in
+    no sum any more; when it comes back, it begins at 0, which a reader takes for a restart.
+    """
+
+    def __init__(self, metric: Metric, most: int = MOST_SERIES) -> None:
+        self._labels, self._most = metric.labels, most
+        self._lock = threading.Lock()
+        self._totals: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        observed_counter(metric).watch(self, RecentTotals.read)
+
+    def add(self, amount: float, **labels: str) -> None:
+        """May be called in any thread. labels: all of the metric."""
+        key = tuple(labels[name] for name in self._labels)
+        with self._lock:
+            self._totals[key] = self._totals.get(key, 0.0) + amount
+            self._totals.move_to_end(key)
+            if len(self._totals) > self._most:
+                self._totals.popitem(last=False)
+
+    def read(self) -> list[tuple[Labels, float]]:
+        """Every total, with its labels."""
+        with self._lock:
+            kept = list(self._totals.items())
+        return [(dict(zip(self._labels, key, strict=True)), total) for key, total in kept]
+
+
+def known_series(metric: Metric, service: str) -> list[dict[str, str]]:
+    """The labels of each; none for a metric with a label whose values are not known, such as the
+    key of a caller.
+    """
+    values = _VALUES | {"method": names.METHODS.get(service, ()), "cache": names.CACHES.get(service, ())}
+    values |= {"queue": names.DEADLINE_QUEUES.get(service, ())}
+    known = product(*(values.get(label, ()) for label in metric.labels))
+    return [dict(zip(metric.labels, one, strict=True)) for one in known]
+
+
+def watch_tasks() -> None:
+    """Count the tasks of the running loop from now on, as long as it lives: one that is never over
+    would show here.
+    """
+    gauge(names.TASKS).watch(asyncio.get_running_loop(), lambda loop: len(asyncio.all_tasks(loop)))

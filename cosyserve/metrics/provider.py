@@ -10,8 +10,7 @@ from opentelemetry import metrics
 from cosyserve.metrics import names
 from cosyserve.metrics.exposition import OPEN_METRICS, TEXT, exposition, wants_open_metrics
 from cosyserve.metrics.gpus import Gpus, watch
-from cosyserve.metrics.instruments import counter
-from cosyserve.metrics.known_series import known_series
+from cosyserve.metrics.instruments import counter, known_series
 from cosyserve.metrics.names import Kind
 
 if TYPE_CHECKING:

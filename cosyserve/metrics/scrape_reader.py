@@ -9,7 +9,7 @@ from opentelemetry.trace import format_span_id, format_trace_id
 
 from cosyserve.metrics import names
 from cosyserve.metrics.exposition import Buckets, Exemplar, Family, Labels
-from cosyserve.metrics.known_series import known_series
+from cosyserve.metrics.instruments import known_series
 from cosyserve.metrics.names import Kind, Metric
 
 _BY_NAME = {metric.name: metric for metric in names.ALL}

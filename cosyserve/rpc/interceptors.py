@@ -27,7 +27,7 @@ from cosyserve.metrics.hang_up import HangUp
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.calls import LIMIT
 from cosyserve.rpc.deadlines import at_deadline, callers_deadline, dropped
-from cosyserve.rpc.load.call_counts import CallCounts, caller_of
+from cosyserve.rpc.load.reported import CallCounts, caller_of
 from cosyserve.rpc.records.call_record import current_record
 
 log = logging.getLogger(__name__)

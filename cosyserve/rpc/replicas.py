@@ -20,16 +20,14 @@ from cosyserve.errors import SettingsError
 from cosyserve.metrics import names
 from cosyserve.metrics.instruments import gauge
 from cosyserve.rpc.load.breaker import BreakerRules, CircuitBreaker, admitted
-from cosyserve.rpc.load.call_counts import new_caller
-from cosyserve.rpc.load.health_watch import HealthWatch
-from cosyserve.rpc.load.load_watch import watch_load
-from cosyserve.rpc.load.reported import Balanced, least_busy
-from cosyserve.rpc.names.followed_name import LOOK_UP_SECONDS, FollowedName
+from cosyserve.rpc.load.reported import Balanced, least_busy, new_caller
+from cosyserve.rpc.load.watches import HealthWatch, watch_load
+from cosyserve.rpc.names.lookup import LOOK_UP_SECONDS, FollowedName
 from cosyserve.rpc.names.target import NamedTarget, named_target
 from cosyserve.rpc.tls.channels import open_channel
 from cosyserve.rpc.transport import channel_options
 from cosyserve.tasks import Changes, cancel_all
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 log = logging.getLogger(__name__)
 

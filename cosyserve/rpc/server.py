@@ -21,23 +21,22 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from cosyserve import settings as environment
-from cosyserve import telemetry, traced_logging
+from cosyserve import telemetry
 from cosyserve.engines.device_loss import EXIT_STATUS, LossReason
 from cosyserve.engines.start_phases import phase, process_age
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.metrics import loop_tasks, names
+from cosyserve.metrics import instruments, names
 from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
-from cosyserve.rpc.load.call_counts import CallCounts
+from cosyserve.rpc.load.reported import CallCounts
 from cosyserve.rpc.method_table import Handlers
 from cosyserve.rpc.records.counted_calls import CountedCalls
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.rpc.service_info import NAME as INFO
 from cosyserve.rpc.service_info import InfoServicer
-from cosyserve.rpc.tls.allowed_callers import AllowedCallers
-from cosyserve.rpc.tls.ports import listen
+from cosyserve.rpc.tls.ports import AllowedCallers, listen
 from cosyserve.rpc.transport import server_options
 from cosyserve.v1 import info_pb2_grpc
 
@@ -166,7 +165,7 @@ async def running(
     service = Service([name], port, handlers, checks, settings.warm_up_from, counts)
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
-    loop_tasks.watch()
+    instruments.watch_tasks()
     probes = HealthPort(service.published_health)
     await probes.start(settings.health_listen if parts == 1 else "")
     service.health_port = probes.port
@@ -266,7 +265,7 @@ def run(
     """
     try:
         values = environment.load(settings, prefix, os.environ)
-        traced_logging.begin(values.log_level)
+        telemetry.begin_log(values.log_level)
         age, entrance = process_age(), gate(values)
         if age is not None:
             log.info("start: interpreter and imports took %.1f s", age)

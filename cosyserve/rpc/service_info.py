@@ -17,7 +17,7 @@ from cosyserve.engines.engine_load import Load
 from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
 from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
-from cosyserve.rpc.load.call_counts import CallCounts, caller_of
+from cosyserve.rpc.load.reported import CallCounts, caller_of
 from cosyserve.rpc.peers import require_peer
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cosyserve.metrics.names import STAGES, TERMS
-from cosyserve.traces.intervals import Interval, clipped, nanoseconds, outside
 from cosyserve.traces.spans import AttributeValue, Span
 
+Interval = tuple[int, int]
+"""Start and end in nanoseconds."""
 TERM_PREFIX = "first_sound."
 FIRST_SOUND_MILLISECONDS = "first_sound.milliseconds"
 """Attribute of a request that sounds: whole milliseconds until then."""
@@ -36,6 +37,38 @@ _SPEAKING = (
 """The calls that speak, without the name of their package."""
 _TEXT_ARRIVES = ("/StreamingSynthesize", "/SynthesizeOnline")
 """Those that may wait for text, which is no part of a first sound."""
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The moments in any of `intervals`, which may overlap; empty ones have none."""
+    joined: list[Interval] = []
+    for start, end in sorted(each for each in intervals if each[0] < each[1]):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def clipped(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
+    """The parts of `intervals` inside `window`."""
+    cut = ((max(start, window[0]), min(end, window[1])) for start, end in intervals)
+    return [each for each in cut if each[0] < each[1]]
+
+
+def outside(intervals: Iterable[Interval], window: Interval) -> list[Interval]:
+    """The moments of `window` in none of `intervals`."""
+    gaps, at = [], window[0]
+    for start, end in union(clipped(intervals, window)):
+        if at < start:
+            gaps.append((at, start))
+        at = end
+    return [*gaps, (at, window[1])] if at < window[1] else gaps
+
+
+def nanoseconds(intervals: Iterable[Interval]) -> int:
+    """How long they are together; they must not overlap."""
+    return sum(end - start for start, end in intervals)
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,9 @@ from services.frontend.text.language import traced_language
 from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voices.system_part import SystemPart
-from services.frontend.voices.voice import Voice, cut_of, tokens_before_sound
+from services.frontend.voices.voice import Details, Voice, VoiceSummary, cut_of, tokens_before_sound
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_notes import Labels, require_length
-from services.frontend.voices.voice_summary import Details, VoiceSummary
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

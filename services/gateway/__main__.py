@@ -7,7 +7,7 @@ import socket
 import sys
 
 from cosyserve import settings as environment
-from cosyserve import telemetry, traced_logging
+from cosyserve import telemetry
 from cosyserve.errors import SettingsError
 from cosyserve.tls.certificate_files import CurrentCertificates, read
 from services.gateway.app import application, connection_limits
@@ -23,7 +23,7 @@ def main() -> int:
     """Returns the exit status: 0 drained, 2 the settings."""
     try:
         settings = environment.load(GatewaySettings, PREFIX, os.environ)
-        traced_logging.begin(settings.log_level)
+        telemetry.begin_log(settings.log_level)
         # At INFO it writes the address of each WebSocket, which may name a voice or bear a key.
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         listening = _listen("listen", settings.listen, settings.reader_seconds)

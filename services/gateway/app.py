@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
 from cosyserve.client import AsyncClient
-from cosyserve.keys.presented import key_of_file
-from cosyserve.metrics import loop_tasks
+from cosyserve.keys.secret import key_of_file
+from cosyserve.metrics import instruments
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.service_info import release
 from cosyserve.tasks import cancel_all
@@ -22,20 +22,19 @@ from cosyserve.tls.certificate_files import CurrentCertificates
 from services.gateway import health
 from services.gateway.api_document import document, methods_of
 from services.gateway.body_limit import BodyLimit
-from services.gateway.key_required import KeyRequired
+from services.gateway.caller_check import KeyRequired, OriginCheck
 from services.gateway.openai.error_object import error_response
-from services.gateway.origin_check import OriginCheck
 from services.gateway.request_context import RequestContext
 from services.gateway.routes import ROUTERS, answer_in_form
 from services.gateway.serving.open_connections import ConnectionLimits
 from services.gateway.serving.request_limit import RequestLimit
 from services.gateway.settings import GatewaySettings
 from services.gateway.speech.drain import Drain
+from services.gateway.speech.encoded_speech import HeldAudio
 from services.gateway.speech.refusals import EXPECTED, refused
 from services.gateway.speech.request_record import REQUESTS
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
-from services.gateway.speech.whole_file import HeldAudio
 from services.gateway.wyoming.connection import IDLE_SECONDS, Patience
 from services.gateway.wyoming.server import WyomingServer
 
@@ -66,7 +65,7 @@ def application(
             )
             key = "" if settings.wyoming_api_key_file is None else key_of_file(settings.wyoming_api_key_file)
             app.state.wyoming = _wyoming_server(app.state.speaker.with_key(key), settings, certificates)
-            loop_tasks.watch()
+            instruments.watch_tasks()
             health_port = HealthPort(functools.partial(health.state_of, app))
             if probes is not None:
                 await health_port.start(probes)

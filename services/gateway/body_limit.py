@@ -6,10 +6,10 @@ import contextlib
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.errors import InvalidRequest
-from services.gateway.serving.unread_request import refuse_unread
+from services.gateway.serving.request_limit import refuse_unread
 from services.gateway.speech.failures import Failure
-from services.gateway.speech.json_nesting import require_flat
 from services.gateway.speech.refusals import AnswerByPath
+from services.gateway.speech.request_model import require_flat
 
 SMALL_BYTES = 1 << 16
 """Bodies whose Content-Length is at most this need no turn: as many as there are connections are

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.client.target_channel import channel_to
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 router = APIRouter(include_in_schema=False)
 _SECONDS = 2.0

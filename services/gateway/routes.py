@@ -7,7 +7,7 @@ from services.gateway.elevenlabs import error_detail
 from services.gateway.elevenlabs import models as elevenlabs_models
 from services.gateway.elevenlabs import speech as elevenlabs_speech
 from services.gateway.elevenlabs import voices as elevenlabs_voices
-from services.gateway.elevenlabs.sockets import multi_stream_input, stream_input
+from services.gateway.elevenlabs.sockets import endpoints
 from services.gateway.jambonz import stream as jambonz_stream
 from services.gateway.jambonz import synthesis as jambonz_synthesis
 from services.gateway.openai import conversions, models, speech, voices
@@ -23,8 +23,7 @@ ROUTERS = (
     elevenlabs_models.router,
     elevenlabs_speech.router,
     elevenlabs_voices.router,
-    stream_input.router,
-    multi_stream_input.router,
+    endpoints.router,
     speech.router,
     voices.router,
     models.router,

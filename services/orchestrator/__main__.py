@@ -16,8 +16,7 @@ from cosyserve.rpc.server import Close, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
-from services.orchestrator.access.gate import AccessGate
-from services.orchestrator.access.usage import UsageByKey
+from services.orchestrator.access.gate import AccessGate, UsageByKey
 from services.orchestrator.adapters import serve_adapters
 from services.orchestrator.aligning.workers import PACKAGE, AlignerWorkers
 from services.orchestrator.faults.hedging import Hedging

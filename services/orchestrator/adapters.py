@@ -2,7 +2,7 @@
 
 from cosyserve.foreign import cosyvoice_pb2_grpc, riva_tts_pb2_grpc
 from cosyserve.rpc.server import Service
-from services.orchestrator.cosyvoice.servicer import CosyVoiceServicer
+from services.orchestrator.foreign.cosyvoice import CosyVoiceServicer
 from services.orchestrator.request_log import logged
 from services.orchestrator.riva.servicer import RivaServicer
 from services.orchestrator.servicer import SynthesisServicer

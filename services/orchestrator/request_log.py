@@ -20,7 +20,7 @@ from cosyserve.metrics import names
 from cosyserve.metrics.instruments import counter
 from cosyserve.rpc.interceptors import LEAVING, caller_hung_up, our_error
 from services.orchestrator.access.caller import CALL, Call, current_call
-from services.orchestrator.access.usage import count_speech
+from services.orchestrator.access.gate import count_speech
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from services.gateway.key_required import OPEN_FOLDERS, OPEN_PATHS
+from services.gateway.caller_check import OPEN_FOLDERS, OPEN_PATHS
 from services.gateway.routes import ROUTERS
 from tests.stacks.gateway_server import Gateway, scripted_gateway
 from tests.stacks.key_holders import KeyHolder, key_holder, keys_of

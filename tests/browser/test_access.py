@@ -2,10 +2,9 @@
 
 import pytest
 
-from services.orchestrator.access.callers import Callers, FixedKeys
+from services.orchestrator.access.callers import Callers, LimitParts
 from services.orchestrator.access.gate import AccessGate
 from services.orchestrator.access.key_ring import KeyRing
-from services.orchestrator.access.limit_parts import LimitParts
 from tests.browser.chromium import Browser
 from tests.browser.conftest import Page
 from tests.browser.speech_service import paced_gateway
@@ -18,7 +17,7 @@ VOICES = "document.querySelectorAll('#voice option').length >= 2"
 
 async def test_the_page_asks_for_a_key_and_keeps_it(browser: Browser) -> None:
     holder = key_holder("alice")
-    gate = AccessGate(Callers(FixedKeys(KeyRing([holder.record])), None, LimitParts(1)))
+    gate = AccessGate(Callers(KeyRing([holder.record]), None, LimitParts(1)))
     async with paced_gateway(gate, require_key=True) as (served, service), browser.tab() as tab:
         page, address = Page(tab, service, served), f"http://{served.address}/"
         service.gate.set()

@@ -10,7 +10,7 @@ import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
-from services.token2wav.flow.dit.rotary import Rotation
+from services.token2wav.flow.dit.block import Rotation
 from tools.verify import flow
 from tools.verify.recording import check_all_compared
 from tools.verify.report import Report

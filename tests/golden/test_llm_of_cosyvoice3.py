@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
-from cosyserve.generations.text_ids import end_of_prompt_id, text_id_count
+from cosyserve.generations.reading import end_of_prompt_id, text_id_count
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import expected_tensors
 from services.llm.generation.config import read_config

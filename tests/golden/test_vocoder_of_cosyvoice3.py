@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder.causal.pitch import CausalPitch
-from services.token2wav.vocoder.causal.source import CausalSource
+from services.token2wav.vocoder.causal.source import CausalPitch, CausalSource
 from services.token2wav.vocoder.causal.weights import read_config
 from services.token2wav.vocoder.weights import expected_tensors
 from tools.verify import token2wav, vocoder

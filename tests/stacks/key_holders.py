@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cosyserve.keys.key_record import KeyRecord, record_of
-from cosyserve.keys.presented import metadata_of
-from cosyserve.keys.secret import digest, new_secret
+from cosyserve.keys.secret import digest, metadata_of, new_secret
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.rpc.server import Service, running
 from cosyserve.rpc.tls.channels import open_channel
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from tests.stacks.certificates import HERE, Authority, Folder

@@ -16,8 +16,7 @@ from typing import Any
 import onnx
 import torch
 
-from cosyserve.engines.engine_cache import Engine, EngineCache
-from cosyserve.engines.token2wav_graphs import COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS, Engine, EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS

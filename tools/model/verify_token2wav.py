@@ -14,9 +14,8 @@ import onnx
 import torch
 
 from cosyserve.commands.terminal.output import WrongUsage
+from cosyserve.engines.engine_cache import COMPONENTS, EngineCache
 from cosyserve.engines.engine_cache import Engine as CachedEngine
-from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory

@@ -12,7 +12,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.request import Stop, never
 from services.token2wav.vocoder.causal.convolutions import History
-from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
+from services.token2wav.vocoder.causal.source import ReferenceNoise
 from services.token2wav.vocoder.causal.vocoder import CausalVocoder
 from services.token2wav.vocoder.causal.weights import PITCH_LOOKAHEAD, read_config, read_weights
 from services.token2wav.vocoder.time_stretch import MelStretch

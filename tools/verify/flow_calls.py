@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS
+from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.flow import Flow, VoicePrompt, with_lookahead
-from services.token2wav.flow.masks import Mask
 from services.token2wav.flow.solver import ROWS, Solver
 from services.token2wav.flow.stream_cache import CachedPass
 from tools.verify.recording import Recording

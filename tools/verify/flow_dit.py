@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, LOOKAHEAD_TOKENS, MEL_BINS
+from services.token2wav.flow.attention import Mask, chunk_mask
 from services.token2wav.flow.dit.block import modulated
-from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.estimator import DitNetwork
 from services.token2wav.flow.dit.weights import BLOCK_MODULATIONS
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.masks import Mask, chunk_mask
 from services.token2wav.flow.stream_cache import CachedPass
 from tools.verify.flow_calls import joined_inputs, token_ids, velocity, without_prompt
 from tools.verify.recording import Recipe, Recording

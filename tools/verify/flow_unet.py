@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, LOOKAHEAD_TOKENS
+from services.token2wav.flow.attention import chunk_mask
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import relative_positions
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from tools.verify.flow_calls import token_ids, velocity, without_prompt
 from tools.verify.recording import Recording
 

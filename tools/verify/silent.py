@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.generations.generation import SilentTokens
+from cosyserve.generations.generation import SilentRuns, SilentTokens
 from cosyserve.generations.reading import generation_of
-from cosyserve.generations.silent_runs import SilentRuns
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.chunking import schedule

@@ -19,12 +19,12 @@ from cosyserve.generations.reading import GENERATIONS
 from cosyserve.generations.separate_decoder import STEP_AUDIO2
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.estimator import DitNetwork
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.network import FlowNetwork
 from services.token2wav.flow.past import PROMPT_AND_NEWEST, WHOLE_PAST, Past
-from services.token2wav.flow.step_dit.network import StepDitNetwork
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.step_dit.estimator import StepDitNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
@@ -32,7 +32,7 @@ from services.token2wav.gpu.paged_flow.networks import DIT, STEP_DIT, UNET, Page
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.stream_units import StreamUnits
 from services.token2wav.gpu.windowed_vocoder.networks import NETWORKS, Network
-from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
+from services.token2wav.vocoder.causal.source import ReferenceNoise
 from services.token2wav.vocoder.causal.vocoder import CausalVocoder
 from services.token2wav.vocoder.causal.weights import CausalVocoderConfig
 from services.token2wav.vocoder.hift_vocoder import HiftVocoder

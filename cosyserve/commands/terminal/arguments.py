@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.audio.encoding import AnyEncoding, CompressedEncoding, Encoding
-from cosyserve.commands.terminal.api_key import add_api_key
+from cosyserve.commands.terminal.connection_arguments import add_api_key, add_client_tls, add_served_tls, served_tls
 from cosyserve.commands.terminal.service_lists import backend, devices, ports, replicas
-from cosyserve.commands.terminal.tls_arguments import add_client_tls, add_served_tls, served_tls
 from cosyserve.generations.model_pair import DECODER_MODEL, pair_variables
 from cosyserve.host.starting.serving import callers, strictness, wyoming_address
 from cosyserve.host.supervision.gpu_sharing import WAYS

@@ -1,24 +1,27 @@
-"""Output of a command: its audio, its progress, and its result."""
+"""Output of a command: its audio, its progress, and its result. Standard input is read, and
+standard output written, on daemon threads, which do not delay the exit of the process.
+"""
 
 import argparse
 import asyncio
+import codecs
+import concurrent.futures
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from cosyserve.audio.compressed import EncodedFile, FileFormat, is_installed
 from cosyserve.audio.encoding import Encoding
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.api_key import api_key
+from cosyserve.commands.terminal.connection_arguments import api_key, client_tls
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
-from cosyserve.commands.terminal.standard_streams import write_bytes
-from cosyserve.commands.terminal.tls_arguments import client_tls
 from cosyserve.errors import DeadlineExceeded
 from cosyserve.load.player import Heard, Play
 
@@ -32,6 +35,8 @@ COMPRESSED = {
     ".flac": FileFormat.FLAC,
 }
 _STREAM = "-"
+T = TypeVar("T")
+_MOST_BYTES = 4_096
 
 
 def check_output(
@@ -155,3 +160,47 @@ class _Output:
         if compressed is None:
             return WavWriter(path, rate, self._arguments.encoding)
         return EncodedFile(path, compressed, rate)
+
+
+async def _run_in_daemon_thread(work: Callable[[], T], name: str) -> T:
+    """Run `work` on a daemon thread and return its result. Cancelling this abandons the thread, so
+    `work` must hold no lock that the interpreter takes at exit.
+    """
+    done: concurrent.futures.Future[T] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()  # from here on only the thread ends it
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return await asyncio.wrap_future(done)
+
+
+async def read_text(descriptor: int) -> AsyncIterator[str]:
+    """Text from `descriptor` (UTF-8; invalid bytes become U+FFFD) as it arrives, until its end.
+    Raises OSError if it cannot be read.
+
+    The reading thread is a daemon: exiting does not wait for input that never comes.
+    """
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    while piece := await _run_in_daemon_thread(lambda: os.read(descriptor, _MOST_BYTES), "read_text"):
+        if text := decode(piece):
+            yield text
+    if text := decode(b"", final=True):
+        yield text
+
+
+async def write_bytes(descriptor: int, content: bytes) -> None:
+    """Write all of `content`. Bypasses the buffer of Python, because an abandoned thread would keep
+    its lock from the interpreter.
+    """
+
+    def write() -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    await _run_in_daemon_thread(write, "write_bytes")

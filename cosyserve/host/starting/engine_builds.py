@@ -13,9 +13,8 @@ from pathlib import Path
 
 from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.engines.compatibility import incompatibility
-from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.engines.engine_cache import COMPONENTS, EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.engines.token2wav_graphs import COMPONENTS
 from cosyserve.errors import ModelError
 from cosyserve.host.hardware import Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration

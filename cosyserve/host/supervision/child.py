@@ -15,7 +15,7 @@ from typing import cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.host.supervision import http_health
+from cosyserve.host.supervision import process_health
 from cosyserve.rpc.transport import channel_options
 
 _CHANNEL_OPTIONS = channel_options(own_connection=True, longest_back_off=0.5)
@@ -73,7 +73,7 @@ class Child:
     async def until_serving(self) -> None:
         """Return when its health turns SERVING, or it answers in HTTP; never, if it does not."""
         if self.http:
-            await http_health.until_answered(self.address)
+            await process_health.until_answered(self.address)
             self.serving = True
             return
         async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
@@ -167,7 +167,7 @@ async def until_silent(address: str, refusing_seconds: float, *, http: bool = Fa
     still as well, and counting begins again. http: it is asked in HTTP.
     """
     if http:
-        return await http_health.until_silent(address, SILENT_SECONDS, refusing_seconds)
+        return await process_health.until_silent(address, SILENT_SECONDS, refusing_seconds)
     async with grpc.aio.insecure_channel(
         address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     ) as channel:
@@ -179,7 +179,7 @@ async def until_silent(address: str, refusing_seconds: float, *, http: bool = Fa
                 answers.ask()
                 due = time.monotonic() + _ASK_SECONDS
                 await asyncio.sleep(_ASK_SECONDS)
-                if time.monotonic() - due > http_health.LATE_SECONDS:
+                if time.monotonic() - due > process_health.LATE_SECONDS:
                     silent, answers.last = 0, time.monotonic()
                     continue
                 since = time.monotonic() - answers.last

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosyserve.engines.gpu_facts import VISIBLE, gpu_count
 from cosyserve.errors import SettingsError
-from cosyserve.host.supervision.health_addresses import NAME, health_addresses, ports_of
+from cosyserve.host.supervision.process_health import NAME, health_addresses, ports_of
 from cosyserve.settings import API_KEY, require_meant
 
 _FIRST, _LAST = 20_000, 32_000

@@ -1,4 +1,8 @@
-"""What a replica reports about its load, and the least busy of several replicas.
+"""Calls in progress at a service, what a replica reports about them, and the least busy of several
+replicas.
+
+A caller says who it is in its user agent, a channel option: it is sent with every call, passes
+proxies, and survives a new connection.
 
 A report is old when it is read, and every caller has the same one: if all went to the replica that
 looks idle, it would be the busiest before the next report. So a caller adds its own calls, which it
@@ -6,11 +10,18 @@ knows exactly, and expects of each other caller as many new ones as it has begun
 report (docs/decisions/0031).
 """
 
+import contextlib
 import random
-from collections.abc import Sequence
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, Final, TypeVar
+
+from cosyserve.tasks import Changes
+
+_AGENT: Final = "cosyserve-caller/"
 
 
 @dataclass(frozen=True)
@@ -69,3 +80,61 @@ def least_busy(able: Sequence[B]) -> B | None:
 def _expected(each: Balanced, report: Reported) -> float:
     """Calls of others now: they have begun new ones as this process has."""
     return report.other_calls + (report.callers - 1) * max(0, each.begun - report.begun)
+
+
+def new_caller() -> tuple[str, str]:
+    """Channel option of a caller that differs from all others."""
+    return "grpc.primary_user_agent", f"{_AGENT}{secrets.token_hex(8)}"
+
+
+def caller_of(metadata: Any) -> str:
+    """The caller that the metadata of a call name; empty: one that does not say."""
+    for key, value in metadata or ():
+        if key == "user-agent":
+            first = str(value).partition(" ")[0]
+            return first if first.startswith(_AGENT) else ""
+    return ""
+
+
+class CallCounts:
+    """Used inside one event loop; its size is bounded by the number of calls."""
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        """Notified when a call begins or ends."""
+        self._own: Counter[str] = Counter()
+        self._elsewhere: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """Calls in progress, in all processes of the service."""
+        return self._own.total() + self._elsewhere.total()
+
+    def others_than(self, caller: str) -> int:
+        """Calls in progress of other callers."""
+        mine = self._own[caller] + self._elsewhere[caller] if caller else 0
+        return self.total - mine
+
+    def own(self) -> dict[str, int]:
+        """Calls in progress in this process, by caller; those who do not say who they are together,
+        under no name.
+        """
+        return dict(self._own)
+
+    def count_elsewhere(self, calls: Mapping[str, int]) -> None:
+        """Calls in progress, by caller, in the other processes of the same service."""
+        self._elsewhere = Counter(calls)
+        self.changes.notify()
+
+    @contextlib.contextmanager
+    def counted(self, caller: str) -> Iterator[None]:
+        """A call of `caller` is in progress while the block runs."""
+        self._own[caller] += 1
+        self.changes.notify()
+        try:
+            yield
+        finally:
+            self._own[caller] -= 1
+            if not self._own[caller]:
+                del self._own[caller]
+            self.changes.notify()

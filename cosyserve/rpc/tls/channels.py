@@ -5,22 +5,42 @@ connected with the new certificates, and calls that run go on where they began.
 """
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
-from cosyserve.rpc.delegating_channel import DelegatingChannel
 from cosyserve.rpc.transport import OWN_CONNECTION
 from cosyserve.tasks import Changes
 from cosyserve.tls.certificate_files import Certificates, CurrentCertificates
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 
 _LOOK_SECONDS = 1.0
 """Between two looks at the files while no connection can be made, as between two attempts to
 connect.
 """
+
+
+class DelegatingChannel(grpc.aio.Channel):
+    """What stubs ask a channel for."""
+
+    @abstractmethod
+    def _method(self, kind: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Callable[..., Any]:
+        """A method for a stub. kind: which one of the four below it is asked for, with what."""
+
+    def unary_unary(self, *arguments: Any, **named: Any) -> Any:
+        return self._method("unary_unary", arguments, named)
+
+    def unary_stream(self, *arguments: Any, **named: Any) -> Any:
+        return self._method("unary_stream", arguments, named)
+
+    def stream_unary(self, *arguments: Any, **named: Any) -> Any:
+        return self._method("stream_unary", arguments, named)
+
+    def stream_stream(self, *arguments: Any, **named: Any) -> Any:
+        return self._method("stream_stream", arguments, named)
 
 
 def open_channel(

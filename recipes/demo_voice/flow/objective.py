@@ -20,10 +20,10 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS, MEL_FRAMES_PER_T
 from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.speech import by_length
-from services.token2wav.flow.masks import Mask, chunk_mask
+from services.token2wav.flow.attention import Mask, chunk_mask
 from services.token2wav.flow.solver import ROWS, Solver
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 
 _SIGMA_MIN = 1e-6

@@ -28,7 +28,7 @@ from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.recording import RecordingFailed, Replayed
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 
 BATCH_TOKENS = 5_000

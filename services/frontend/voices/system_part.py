@@ -30,9 +30,7 @@ class SystemPart:
     def before(self, instruction: str) -> str:
         """An instruction with the sentence of the system part before it, once."""
         system = self.generation.prompt.system
-        if not system or instruction.startswith(system):
-            return instruction
-        return f"{system} {instruction}"
+        return instruction if not system or instruction.startswith(system) else f"{system} {instruction}"
 
     def removed_from(self, text: str) -> str:
         """`text` without the system part that callers of the reference write at its beginning; it

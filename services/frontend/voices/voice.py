@@ -22,6 +22,12 @@ from cosyserve.spec import (
     SPEECH_VOCABULARY,
     TOKENS_PER_SECOND,
 )
+from services.frontend.voices.voice_notes import Labels
+
+MOST_PROMPT_TOKENS = 1500
+MOST_PROMPT_TEXT_IDS = 2048
+LONGEST_ID = 128
+_TOKEN_BYTES = 4 * MEL_FRAMES_PER_TOKEN * MEL_BINS
 
 
 def cut_of(prompt_tokens: int, generation: Generation) -> int:
@@ -37,12 +43,6 @@ def tokens_before_sound(decoder_tokens: int, generation: Generation) -> int:
     first = CHUNK_TOKENS - decoder_tokens % CHUNK_TOKENS
     inaudible = generation.hold_back_tokens + SILENT_TOKENS
     return first + (0 if first > inaudible else CHUNK_TOKENS) + LOOKAHEAD_TOKENS
-
-
-MOST_PROMPT_TOKENS = 1500
-MOST_PROMPT_TEXT_IDS = 2048
-LONGEST_ID = 128
-_TOKEN_BYTES = 4 * MEL_FRAMES_PER_TOKEN * MEL_BINS
 
 
 @dataclass(frozen=True)
@@ -148,3 +148,30 @@ def _require_floats(name: str, data: bytes, count: int) -> None:
     )
     if invalid is not None:
         raise ValueError(f"{name} is not finite at place {invalid}")
+
+
+@dataclass(frozen=True)
+class VoiceSummary:
+    """A voice in the list of voices."""
+
+    id: str
+    content_hash: str
+    prompt_seconds: float
+    is_default: bool
+    labels: Labels
+    language_code: str
+    created: str
+    """ISO 8601; empty when unknown."""
+    is_preset: bool
+    owner: str = ""
+    """Tenant whose voice it is; empty: everyone's."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """A list entry with the details that are only returned for a single voice."""
+
+    summary: VoiceSummary
+    voice: Voice
+    transcript: str
+    provenance: str

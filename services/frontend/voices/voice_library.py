@@ -19,11 +19,10 @@ from cosyserve.errors import (
 from services.frontend.voices.byte_cache import ByteCache, looked_up
 from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.stored_voice import StoredVoice
-from services.frontend.voices.voice import LONGEST_ID, Voice
+from services.frontend.voices.voice import LONGEST_ID, Details, Voice, VoiceSummary
 from services.frontend.voices.voice_limits import VoiceLimits
 from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
 from services.frontend.voices.voice_store import Entry, VoiceStore
-from services.frontend.voices.voice_summary import Details, VoiceSummary
 
 MOST_ENTRIES = 10_000
 """Cached index entries, about 500 bytes each."""

@@ -5,9 +5,8 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from services.gateway.speech.failures import Failure
+from services.gateway.websocket.conversation import close_code
 
-POLICY, INTERNAL, LATER = 1008, 1011, 1013
-"""Close codes of RFC 6455 and its registry: the caller's fault, ours, no room at present."""
 ERROR_FORM: dict[str, Any] = {
     "type": "object",
     "required": ["detail"],
@@ -34,17 +33,7 @@ def error_response(failure: Failure) -> Response:
 
 def error_message(failure: Failure) -> dict[str, object]:
     """The same on a WebSocket, where `code` is the code with which a connection is closed."""
-    message: dict[str, object] = {"message": failure.message, "error": _status(failure), "code": close_code(failure)}
-    if failure.retry_after is not None:
-        message["retry_after_milliseconds"] = round(1000 * failure.retry_after)
-    return message
-
-
-def close_code(failure: Failure) -> int:
-    """With which code a connection is closed for this failure."""
-    if failure.status < 429:
-        return POLICY
-    return LATER if failure.status in (429, 503) else INTERNAL
+    return {"message": failure.message, "error": _status(failure), "code": close_code(failure), **failure.retry}
 
 
 def _status(failure: Failure) -> str:

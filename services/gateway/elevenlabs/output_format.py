@@ -4,10 +4,15 @@
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from cosyserve.audio.compressed import FileEncoder, FileFormat, Uncompressed, file_encoder
 from cosyserve.audio.encoding import Encoding
+from cosyserve.client.options import SynthesisOptions
 from cosyserve.errors import InvalidRequest
+from services.gateway.speech.request_model import Lenient
 
 DEFAULT = "mp3_44100_128"
 _RATES = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
@@ -20,6 +25,7 @@ _LAWS = {"ulaw": (Encoding.MULAW, "audio/basic"), "alaw": (Encoding.ALAW, "audio
 MEDIA_TYPES = ("audio/mpeg", "audio/pcm", "audio/wav", "audio/ogg", *(kind for _, kind in _LAWS.values()))
 """Of all answers."""
 _PARTS = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?")
+Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
 @dataclass(frozen=True)
@@ -56,3 +62,25 @@ def read_output_format(name: str) -> OutputFormat:
         raise InvalidRequest(f"output_format is {name[:40]!r}; allowed are {', '.join(NAMES)}")
     codec, sample_rate, kilobits = parts.groups()
     return OutputFormat(codec, int(sample_rate), None if kilobits is None else 1000 * int(kilobits))
+
+
+class VoiceSettings(Lenient):
+    """`stability`, `similarity_boost`, `style` and `use_speaker_boost` are accepted and have no
+    counterpart here. seed: for WebSockets, whose messages have no field of their own for it.
+    """
+
+    speed: float = 1.0
+    seed: Seed | None = None
+
+
+def options_of(
+    settings: VoiceSettings, output_format: OutputFormat, language_code: str, seed: int | None
+) -> SynthesisOptions:
+    """Without the voice. seed: where the settings have none."""
+    return SynthesisOptions(
+        speed=settings.speed,
+        seed=seed if settings.seed is None else settings.seed,
+        language_code=language_code,
+        encoding=output_format.encoding,
+        sample_rate=output_format.sample_rate,
+    )

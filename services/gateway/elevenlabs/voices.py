@@ -1,4 +1,7 @@
-"""GET /v1/voices and /v2/voices: the voices of this server, in the form of this API."""
+"""GET /v1/voices and /v2/voices: the voices of this server, in the form of this API; and
+ElevenLabs' own voices, which its clients ask for unless another one is set, as voices of this
+server.
+"""
 
 from typing import Annotated, Any
 
@@ -6,11 +9,31 @@ from fastapi import Query, Request
 
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from services.gateway.elevenlabs.error_detail import ERROR_FORM, error_response
-from services.gateway.elevenlabs.premade_voices import voice_of
 from services.gateway.speech.refusals import router_answering
 from services.gateway.speech.speaking import speaker_of
+from services.gateway.speech.voice_names import FEMALE, MALE, VoiceNames
 
 router = router_answering(error_response, ERROR_FORM)
+PREMADE = {
+    "21m00Tcm4TlvDq8ikWAM": FEMALE,  # Rachel
+    "cgSgspJ2msm6clMCkdW9": FEMALE,  # Jessica
+    "cjVigY5qzO86Huf0OWal": MALE,  # Eric
+    "CwhRBWXzGAHq8TQ4Fs17": MALE,  # Roger
+    "EXAVITQu4vr4xnSDxMaL": FEMALE,  # Sarah
+    "FGY2WhTYpPnrIDTdsKH5": FEMALE,  # Laura
+    "hpp4J3VqNfWAUOO0d1Us": FEMALE,  # Bella, the default of LiveKit's plugin
+    "IKne3meq5aSn9XLyUdCD": MALE,  # Charlie
+    "iP95p4xoKVk53GoZ742B": MALE,  # Chris
+    "JBFqnCBsd6RMkjVDRZzb": MALE,  # George, of the examples of ElevenLabs' SDK
+    "nPczCjzI2devNBz1zQrb": MALE,  # Brian
+    "onwK4e9ZLuTAKqWW03F9": MALE,  # Daniel
+    "pFZP5JQG7iQjIQuC4Bku": FEMALE,  # Lily
+    "pNInz6obpgDQGcFmaJgB": MALE,  # Adam
+    "TX3LPaxmHKxFdv7VOQHJ": MALE,  # Liam
+    "Xb7hH8MSUJpSbSDYk0k2": FEMALE,  # Alice
+    "XrExE9yKIg1WjnnlVkGX": FEMALE,  # Matilda
+}
+"""Ids, and the sex that listeners hear."""
 
 
 @router.get("/v1/voices")
@@ -70,3 +93,11 @@ def _voice(voice: VoiceLine) -> dict[str, Any]:
         "high_quality_base_model_ids": [],
         "is_owner": not voice.is_preset,
     }
+
+
+async def voice_of(names: VoiceNames, voice_id: str) -> str:
+    """The name by which the speech service knows a voice. An id of ElevenLabs' is the first voice
+    of that sex, else the default one; any other name means what it means in the other APIs.
+    """
+    sex = PREMADE.get(voice_id)
+    return voice_id if sex is None else await names.first_of(sex)

@@ -10,27 +10,26 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, WebSocket
+from pydantic import BaseModel, ConfigDict
+from starlette.datastructures import QueryParams
 from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
+from cosyserve.audio.encoding import Encoding
+from cosyserve.client.options import SynthesisOptions
 from cosyserve.errors import CallerStalled, CosyserveError, InvalidRequest, Unauthenticated
 from cosyserve.tasks import Changes, cancel_all
-from services.gateway.jambonz.messages import (
-    Form,
-    Message,
-    connect_message,
-    error_message,
-    read_form,
-    read_message,
-)
+from services.gateway.jambonz.synthesis import RATES, language_tag
 from services.gateway.speech.arriving_text import MOST_CHARACTERS, ArrivingText
 from services.gateway.speech.drain import drain_of
 from services.gateway.speech.failures import failure_of
+from services.gateway.speech.request_model import validated
 from services.gateway.speech.request_record import utterance_of
 from services.gateway.speech.speaking import Speaker, speaker_of
+from services.gateway.websocket.conversation import INTERNAL, LOST, NORMAL, POLICY, read_object
 
 log = logging.getLogger(__name__)
 router = APIRouter()
@@ -38,7 +37,66 @@ IDLE_SECONDS = 3_600.0
 """Without a message: a call may listen for long."""
 _MOST_WAITING = 64
 _LONGEST_PAUSE_MILLISECONDS = 180_000
-_NORMAL, _POLICY, _INTERNAL = 1000, 1008, 1011
+
+
+class Message(BaseModel):
+    """stream: more text. flush: the text is complete, speak it to its end. clear: stop at once and
+    drop what waits. stop: close when everything is spoken. keepalive: a sign of life. Other types
+    are ignored.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: str
+    text: str = ""
+
+
+def read_message(text: str | None) -> Message:
+    """text: None for a binary frame. Raises InvalidRequest."""
+    return validated(Message, read_object(text))
+
+
+class Form(BaseModel):
+    """The parameters of the address, of which jambonz sends the first three."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    voice: str = ""
+    language: str = ""
+    sampleRate: int = RATES[0]  # noqa: N815  # its name in jambonz
+    encoding: Literal[Encoding.LINEAR16, Encoding.MULAW] = Encoding.LINEAR16
+    """Ours: jambonz expects linear16."""
+    seed: int | None = None
+    """Ours."""
+
+    def options(self) -> SynthesisOptions:
+        """Without the voice."""
+        return SynthesisOptions(
+            language_code=language_tag(self.language),
+            sample_rate=self.sampleRate,
+            encoding=self.encoding,
+            seed=self.seed,
+        )
+
+
+def read_form(query: QueryParams) -> Form:
+    """Raises InvalidRequest naming the parameter."""
+    form = validated(Form, query)
+    if form.sampleRate not in RATES:
+        raise InvalidRequest(f"sampleRate is {form.sampleRate}, allowed are {', '.join(map(str, RATES))}")
+    if form.seed is not None and not 0 <= form.seed < 1 << 64:
+        raise InvalidRequest("seed is outside of 0 to 2^64 - 1")
+    return form
+
+
+def connect_message(form: Form) -> dict[str, Any]:
+    """The first message: audio is binary, at this rate."""
+    return {"type": "connect", "data": {"sample_rate": form.sampleRate, "base64_encoding": False}}
+
+
+def error_message(text: str) -> dict[str, Any]:
+    """A part of the text was not spoken, or the connection is about to be closed."""
+    return {"type": "error", "error": text}
 
 
 @router.websocket("/jambonz/stream")
@@ -46,7 +104,7 @@ async def stream(socket: WebSocket) -> None:
     """Utterances until `stop`, or until the caller hangs up."""
     await socket.accept()
     call = Call(socket, socket.app.state.speaker)
-    code = _NORMAL
+    code = NORMAL
     try:
         call.speaker = speaker_of(socket)
         await call.run(read_form(socket.query_params))
@@ -56,7 +114,7 @@ async def stream(socket: WebSocket) -> None:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
             log.exception("a call of jambonz failed")
-        code = _POLICY if isinstance(error, InvalidRequest | CallerStalled | Unauthenticated) else _INTERNAL
+        code = POLICY if isinstance(error, InvalidRequest | CallerStalled | Unauthenticated) else INTERNAL
         with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
             await call.send(error_message(failure_of(error).message))
     with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
@@ -118,7 +176,7 @@ class Call:
             except TimeoutError as error:
                 raise CallerStalled(f"no message came within {IDLE_SECONDS:g} s") from error
             if received["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
+                raise WebSocketDisconnect(received.get("code", LOST), received.get("reason"))
             self._on_message(read_message(received.get("text")))
 
     def _on_message(self, message: Message) -> None:

@@ -59,7 +59,7 @@ class SynthesizeBody(BaseModel):
 @router.post(
     "/jambonz/synthesize",
     response_class=Response,
-    responses={200: {"content": dict.fromkeys(("audio/mpeg", "audio/wav", "audio/l16"), BINARY)}},
+    responses=_AUDIO,
 )
 async def synthesize(
     body: SynthesizeBody,

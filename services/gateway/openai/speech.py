@@ -1,23 +1,32 @@
-"""POST /v1/audio/speech: a text spoken into a file of any format, streamed."""
+"""POST /v1/audio/speech: a text spoken into a file of any format, streamed, also as server-sent
+events: OpenAI's two kinds, and the words of each sentence as a third for clients that asked for
+them.
+"""
 
-from typing import Annotated, Any, Literal
+import base64
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from cosyserve.audio.compressed import FileFormat, file_encoder
 from cosyserve.client.options import SynthesisOptions
 from cosyserve.spec import SAMPLE_RATE
-from services.gateway.openai import events
-from services.gateway.openai.error_object import error_response
+from services.gateway.openai.error_object import error_object, error_response
 from services.gateway.speech.audio_response import AUDIO_CONTENT, AudioResponse
 from services.gateway.speech.encoded_speech import encoded
-from services.gateway.speech.speaking import speaker_of
+from services.gateway.speech.failures import failure_of
+from services.gateway.speech.request_model import Lenient
+from services.gateway.speech.speaking import Utterance, speaker_of
 
 router = APIRouter()
 _LANGUAGES = {"auto": "", "chinese": "zh", "english": "en"}
 """Names of languages, as clients of other servers write them."""
+EVENT_STREAM = "text/event-stream"
+_DONE = b"data: [DONE]\n\n"
 
 
 class NamedVoice(BaseModel):
@@ -26,10 +35,8 @@ class NamedVoice(BaseModel):
     id: str
 
 
-class SpeechBody(BaseModel):
+class SpeechBody(Lenient):
     """Fields that are null count as absent, unknown ones are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     input: str
     """The text, plain or SSML."""
@@ -58,13 +65,6 @@ class SpeechBody(BaseModel):
     """Whether a sentence whose speech fails a check is spoken once more."""
     word_times: bool = False
     """With `stream_format` sse: events with the words and their times."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, values: Any) -> Any:
-        return (
-            {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
-        )
 
     @property
     def voice_name(self) -> str:
@@ -98,5 +98,46 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
     pieces = encoded(utterance, encoder)
     media_type = body.response_format.media_type
     if body.stream_format == "sse":
-        pieces, media_type = events.events(utterance, pieces, word_times=body.word_times), events.MEDIA_TYPE
+        pieces, media_type = events(utterance, pieces, word_times=body.word_times), EVENT_STREAM
     return AudioResponse(utterance, pieces, media_type, error_response, speaker.reader_seconds)
+
+
+async def events(utterance: Utterance, pieces: AsyncGenerator[bytes], *, word_times: bool) -> AsyncGenerator[bytes]:
+    """`speech.audio.delta` for each piece of the file, `speech.audio.words` when words became known
+    (word_times), `speech.audio.done`, and `[DONE]`, for which some clients wait. A failure before
+    the first piece is raised; a later one is an event `error`, after which the stream is cut.
+    """
+    known = 0
+    begun = False
+
+    def words() -> bytes:
+        nonlocal known
+        first, known = known, len(utterance.speech.words)
+        new = word_times and known > first
+        return event({"type": "speech.audio.words", "words": _words(utterance, first)}) if new else b""
+
+    try:
+        async for piece in pieces:
+            begun = True
+            yield event({"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()})
+            if spoken := words():
+                yield spoken
+    except Exception as error:
+        if begun:
+            yield event({"type": "error", **error_object(failure_of(error))})
+        raise
+    if spoken := words():
+        yield spoken
+    tokens = utterance.speech.summary.speech_tokens if utterance.speech.summary else 0
+    usage = {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
+    yield event({"type": "speech.audio.done", "usage": usage})
+    yield _DONE
+
+
+def event(value: Mapping[str, object]) -> bytes:
+    """One event: a line of JSON, then an empty line."""
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _words(utterance: Utterance, first: int) -> list[dict[str, object]]:
+    return [{"word": word.text, "start": word.start, "end": word.end} for word in utterance.speech.words[first:]]

@@ -10,8 +10,8 @@ from starlette.status import HTTP_201_CREATED
 
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.errors import InvalidRequest
-from services.gateway.speech.hang_up import unless_hung_up
-from services.gateway.speech.json_nesting import require_flat
+from services.gateway.speech.audio_response import unless_hung_up
+from services.gateway.speech.request_model import require_flat
 from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()

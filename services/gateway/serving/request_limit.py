@@ -2,14 +2,15 @@
 drains. Health checks are always served.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.serving.http_connection import MOST_HEAD_BYTES, MOST_HEADER_FIELDS
-from services.gateway.serving.unread_request import refuse_unread
+from services.gateway.serving.http_connection import LINGER_BYTES, LINGER_SECONDS, MOST_HEAD_BYTES, MOST_HEADER_FIELDS
 from services.gateway.speech.drain import Drain
 from services.gateway.speech.failures import Failure
 from services.gateway.speech.refusals import AnswerByPath
@@ -77,3 +78,32 @@ class RequestLimit:
             await send(message)
 
         return send_and_say
+
+
+async def refuse_unread(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request whose body has not been read, or that asks for a WebSocket.
+
+    Send all of the answer, then read on before it counts as complete; the connection is closed.
+    In place of a WebSocket the answer is sent as it is.
+    """
+    if scope["type"] == "websocket":
+        start = {"status": response.status_code, "headers": response.raw_headers}
+        await send({"type": "websocket.http.response.start", **start})
+        await send({"type": "websocket.http.response.body", "body": bytes(response.body), "more_body": False})
+        return
+    response.headers["connection"] = "close"
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
+    await _discard(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard(receive: Receive) -> None:
+    size = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while size < LINGER_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return

@@ -6,17 +6,17 @@ for a complete file.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve import telemetry
 from cosyserve.audio.compressed import FileFormat
-from cosyserve.errors import CosyserveError
+from cosyserve.errors import CallerStalled, CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
-from services.gateway.speech.hang_up import until_hung_up
 from services.gateway.speech.request_record import current_record
 from services.gateway.speech.speaking import Utterance
 
@@ -26,6 +26,7 @@ BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 AUDIO_CONTENT: dict[str, Any] = {each.media_type: BINARY for each in FileFormat}
 """Of an answer of any format, in the OpenAPI document."""
 Pieces = AsyncGenerator[bytes]
+T = TypeVar("T")
 
 
 class ReaderStalled(Exception):
@@ -112,3 +113,27 @@ def _note(error: Exception) -> None:
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ReaderStalled) else failure_of(error).message
+
+
+async def unless_hung_up(request: Request, working: Coroutine[Any, Any, T]) -> T:
+    """The result of `working`, which is cancelled as soon as the caller hangs up. Raises
+    CallerStalled then, which no one reads. The body of the request has to be read before.
+    """
+    work = asyncio.create_task(working)
+    leaving = asyncio.create_task(until_hung_up(request.receive))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            current_record().hung_up()
+            raise CallerStalled("the caller hung up")
+        return work.result()
+    finally:
+        for task in (work, leaving):
+            task.cancel()
+        await asyncio.wait((work, leaving))
+
+
+async def until_hung_up(receive: Receive) -> None:
+    """Return when the connection has ended."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -63,6 +63,11 @@ class Failure:
             headers["www-authenticate"] = "Bearer"  # RFC 9110, section 11.6.1
         return headers
 
+    @property
+    def retry(self) -> dict[str, object]:
+        """The field of a message that says when a retry may succeed; none if that is not known."""
+        return {} if self.retry_after is None else {"retry_after_milliseconds": round(1000 * self.retry_after)}
+
 
 def _without_address(message: str) -> str:
     """Our client names the server that it asked, which is not the caller's business here."""

@@ -1,8 +1,13 @@
-"""What every API does to have something spoken: finds the voice, calls the speech service, and says
-in headers what the audio is.
+"""What every API does to have something spoken: finds the key of the caller, which goes on to the
+speech service unread, and the voice, calls the speech service, says in headers what the audio is,
+and counts what was spoken.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from starlette.requests import HTTPConnection
@@ -13,14 +18,75 @@ from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, FailedPrecondition, PermissionDenied, Quarantined, Unauthenticated
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
+from cosyserve.keys.secret import AUTHORIZATION, bearer_of, is_presentable
 from cosyserve.spec import EULER_STEPS
-from services.gateway.speech.caller_key import key_of
-from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.request_record import current_record
 from services.gateway.speech.voice_names import VoiceNames
 
 _ACCESS_SECONDS = 2.0
 _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
+KEPT = 1_000
+"""Latest requests whose times are kept."""
+_HEADERS = ("xi-api-key", "x-api-key")
+QUERY = "api_key"
+"""Of a WebSocket's address: browsers can give a WebSocket no headers."""
+
+
+class SpeechFigures:
+    """One for the whole gateway."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._requests = self._in_progress = self._complete = self._failed = self._cancelled = 0
+        self._audio_seconds = 0.0
+        self._first_audio: deque[float] = deque(maxlen=KEPT)
+        self._factors: deque[float] = deque(maxlen=KEPT)
+
+    @contextlib.contextmanager
+    def observed(self) -> Iterator[list[Speech]]:
+        """A request while the block runs; the last item of the list is the call that served it."""
+        calls: list[Speech] = []
+        self._requests += 1
+        self._in_progress += 1
+        failed = False
+        try:
+            yield calls
+        except (GeneratorExit, asyncio.CancelledError):
+            raise
+        except BaseException:
+            failed = True
+            raise
+        finally:
+            self._in_progress -= 1
+            self._count(calls[-1] if calls else None, failed=failed)
+
+    def _count(self, speech: Speech | None, *, failed: bool) -> None:
+        if speech is not None and speech.first_byte_seconds is not None:
+            self._first_audio.append(speech.first_byte_seconds)
+        if failed:
+            self._failed += 1
+        elif speech is None or speech.summary is None:
+            self._cancelled += 1
+        else:
+            self._complete += 1
+            self._audio_seconds += speech.summary.audio_seconds
+            self._factors.append(speech.summary.real_time_factor)
+
+    def report(self) -> dict[str, object]:
+        """Counts, seconds, and quantiles over the latest `KEPT` requests."""
+        return {
+            "uptime_seconds": round(time.monotonic() - self._begun, 3),
+            "requests": {
+                "total": self._requests,
+                "in_progress": self._in_progress,
+                "complete": self._complete,
+                "failed": self._failed,
+                "cancelled": self._cancelled,
+            },
+            "audio_seconds": round(self._audio_seconds, 3),
+            "first_audio_seconds": _quantiles(self._first_audio),
+            "real_time_factor": _quantiles(self._factors),
+        }
 
 
 class Utterance:
@@ -141,3 +207,30 @@ def speaker_of(connection: HTTPConnection) -> Speaker:
     """
     speaker: Speaker = connection.app.state.speaker
     return speaker.with_key(key_of(connection))
+
+
+def _quantiles(values: deque[float]) -> Mapping[str, float | int | None]:
+    ordered = sorted(values)
+
+    def at(share: float) -> float | None:
+        return round(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 4) if ordered else None
+
+    return {"count": len(ordered), "p50": at(0.5), "p95": at(0.95), "max": at(1.0)}
+
+
+def key_of(connection: HTTPConnection) -> str:
+    """The key in `authorization: Bearer`, else in `xi-api-key` or `x-api-key`, else in the address
+    of a WebSocket; empty if there is none. Raises Unauthenticated for one that no header can carry.
+    """
+    candidates = [bearer_of(connection.headers.get(AUTHORIZATION, ""))]
+    candidates += [connection.headers.get(name, "") for name in _HEADERS]
+    if connection.scope["type"] == "websocket":
+        candidates.append(connection.query_params.get(QUERY, ""))
+    return checked(next((key.strip() for key in candidates if key.strip()), ""))
+
+
+def checked(key: str) -> str:
+    """`key`, which may be empty. Raises Unauthenticated for one that no header can carry."""
+    if key and not is_presentable(key):
+        raise Unauthenticated("the API key is not of visible ASCII characters")
+    return key

@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from cosyserve.audio.compressed import FileFormat
 from cosyserve.client.options import SynthesisOptions
@@ -13,17 +13,16 @@ from cosyserve.client.types import Prompt, WordTime
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.speech.failures import failure_of
+from services.gateway.speech.request_model import Lenient, validated
 
 _LANGUAGES = {"auto": "", "chinese": "zh", "english": "en", "japanese": "ja", "korean": "ko"}
 _BYTES_PER_SECOND = 2 * SAMPLE_RATE
 
 
-class SessionConfig(BaseModel):
+class SessionConfig(Lenient):
     """`session.config`: how the following utterances are spoken, until the next one. Null counts as
     absent; fields of other models (max_new_tokens, ...) and unknown ones are ignored.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     voice: str = Field(default="", validation_alias=AliasChoices("voice", "speaker"))
     task_type: Literal["CustomVoice", "Base"] | None = None
@@ -46,11 +45,6 @@ class SessionConfig(BaseModel):
     """none: an utterance is spoken when all of its text is there. Else each sentence is, as soon as
     it is complete.
     """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value is not None}
 
     @model_validator(mode="after")
     def _consistent(self) -> "SessionConfig":
@@ -77,14 +71,9 @@ class SessionConfig(BaseModel):
 
 def read_config(message: dict[str, Any]) -> SessionConfig:
     """Raises InvalidRequest naming the field."""
-    try:
-        config = SessionConfig.model_validate(message)
-        config.options()
-        return config
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"session.config: {field + ': ' if field else ''}{first['msg']}") from error
+    config = validated(SessionConfig, message, where="session.config", whole="")
+    config.options()
+    return config
 
 
 def audio_start(utterance: int, text: str, config: SessionConfig) -> dict[str, object]:
@@ -140,10 +129,7 @@ def session_done(utterance: int, spoken: int) -> dict[str, object]:
 def error_message(error: Exception) -> dict[str, object]:
     """The text is what the dialect has; code and the time of a retry are ours."""
     failure = failure_of(error)
-    message: dict[str, object] = {"type": "error", "message": failure.message, "code": failure.code}
-    if failure.retry_after is not None:
-        message["retry_after_milliseconds"] = round(1000 * failure.retry_after)
-    return message
+    return {"type": "error", "message": failure.message, "code": failure.code, **failure.retry}
 
 
 def timestamps_of(words: Sequence[WordTime]) -> list[dict[str, object]] | None:

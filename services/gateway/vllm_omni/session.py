@@ -18,7 +18,7 @@ from services.gateway.speech.failures import failure_of
 from services.gateway.speech.speaking import Speaker
 from services.gateway.vllm_omni.messages import SessionConfig, error_message, read_config, session_done
 from services.gateway.vllm_omni.utterance import SpokenUtterance
-from services.gateway.websocket.conversation import Conversation, Malformed, Message
+from services.gateway.websocket.conversation import INTERNAL, NORMAL, POLICY, Conversation, Malformed, Message
 
 log = logging.getLogger(__name__)
 router = APIRouter()
@@ -26,8 +26,6 @@ MOST_HELD_CHARACTERS = 20_000
 """Text of an utterance that is held: until its end (`split_granularity` none), or until it has more
 than blanks.
 """
-_NORMAL, _POLICY, _INTERNAL = 1000, 1008, 1011
-"""Close codes of RFC 6455."""
 
 
 class _Closed(Exception):
@@ -40,21 +38,17 @@ async def stream(socket: WebSocket) -> None:
     await socket.accept()
     service: Speaker = socket.app.state.speaker
     conversation = Conversation(socket, service.reader_seconds, service.idle_seconds, tolerant=True)
-    code, reason = _NORMAL, ""
     try:
         await Session(socket, conversation).run()
     except (_Closed, WebSocketDisconnect):
-        pass
+        await conversation.close(NORMAL)
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
             log.exception("a conversation failed")
         failure = failure_of(error)
-        code, reason = _POLICY if failure.status < 500 else _INTERNAL, failure.code
-        with contextlib.suppress(WebSocketDisconnect, CosyserveError, RuntimeError):
-            await conversation.send(error_message(error))
-    finally:
-        await conversation.close(code, reason)
+        code = POLICY if failure.status < 500 else INTERNAL
+        await conversation.refuse(error_message(error), code, failure.code)
 
 
 class Session:

@@ -3,18 +3,17 @@
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve import telemetry
 from cosyserve.audio.compressed import file_encoder
+from cosyserve.client import StreamingSpeech
 from cosyserve.errors import CallerStalled, CosyserveError, Unauthenticated
 from cosyserve.spec import SAMPLE_RATE
-from services.gateway.speech.encoded_speech import encoded
+from services.gateway.speech.encoded_speech import HeldAudio, encoded, whole_file
 from services.gateway.speech.request_record import CountedUtterance, utterance_of
 from services.gateway.speech.speaking import Utterance, speaker_of
-from services.gateway.speech.whole_file import HeldAudio, whole_file
 from services.gateway.vllm_omni.messages import (
     SessionConfig,
     audio_chunk,
@@ -24,9 +23,6 @@ from services.gateway.vllm_omni.messages import (
     timestamps_of,
 )
 from services.gateway.websocket.conversation import Conversation
-
-if TYPE_CHECKING:
-    from cosyserve.client import StreamingSpeech
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +135,6 @@ class SpokenUtterance:
             await self._conversation.send(audio_start(self._number, self._text, self._config))
 
 
-async def _finish(speech: "StreamingSpeech") -> None:
+async def _finish(speech: StreamingSpeech) -> None:
     with contextlib.suppress(CosyserveError):
         await speech.finish()

@@ -12,9 +12,10 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from cosyserve.errors import CallerStalled, InvalidRequest
+from cosyserve.errors import CallerStalled, CosyserveError, InvalidRequest
 from services.gateway.speech.drain import drain_of
-from services.gateway.speech.json_nesting import require_flat
+from services.gateway.speech.failures import Failure
+from services.gateway.speech.request_model import require_flat
 
 Message = dict[str, Any]
 MOST_CHARACTERS = 100_000
@@ -23,10 +24,10 @@ _MOST_AHEAD = 32
 """Messages that are received before they can be handled; then the socket is not read, nor when they
 have more than MOST_CHARACTERS together.
 """
-_LOST, _RESTARTS = 1006, 1012
-"""Close codes of RFC 6455 and its registry: no closing handshake; the server restarts."""
-
-
+NORMAL, LOST, POLICY, INTERNAL, RESTARTS, LATER = 1000, 1006, 1008, 1011, 1012, 1013
+"""Close codes of RFC 6455 and its registry: all is said; no closing handshake; the caller's fault;
+ours; the server restarts; no room at present.
+"""
 OVER = "over"
 """In the scope's state, where the server puts it: an Event that is set when the connection has
 ended, also behind messages that have not been received.
@@ -111,7 +112,7 @@ class Conversation:
                 tasks = [task for task in (speech, handling, receiving, leaving) if task is not None]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
-                    raise WebSocketDisconnect(_LOST)
+                    raise WebSocketDisconnect(LOST)
                 if receiving is not None and receiving.done():
                     self._receiving = None
                     self._ahead.append(receiving.result())
@@ -141,13 +142,21 @@ class Conversation:
         being stopped.
         """
         if self._drained:
-            code, reason = _RESTARTS, "the server restarts"
+            code, reason = RESTARTS, "the server restarts"
         if self._receiving is not None:
             self._receiving.cancel()
             with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, InvalidRequest):
                 await self._receiving
         with contextlib.suppress(RuntimeError, WebSocketDisconnect, CallerStalled):
             await self._send(self._socket.close(code, reason[:120]))
+
+    async def refuse(self, message: Message, code: int, reason: str) -> None:
+        """Send what failed, if the caller is still there, and close the connection."""
+        try:
+            with contextlib.suppress(WebSocketDisconnect, CosyserveError, RuntimeError):
+                await self.send(message)
+        finally:
+            await self.close(code, reason)
 
     async def _send(self, sending: Awaitable[None]) -> None:
         try:
@@ -166,7 +175,7 @@ class Conversation:
 
     def _restarting(self) -> WebSocketDisconnect:
         self._drained = True
-        return WebSocketDisconnect(_RESTARTS)
+        return WebSocketDisconnect(RESTARTS)
 
     def _receive(self) -> asyncio.Task[tuple[Message, int]]:
         if self._receiving is None:
@@ -177,7 +186,7 @@ class Conversation:
         """With its characters."""
         received = await self._socket.receive()
         if received["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
+            raise WebSocketDisconnect(received.get("code", LOST), received.get("reason"))
         text = received.get("text")
         try:
             return read_object(text), len(text or "")
@@ -185,6 +194,13 @@ class Conversation:
             if not self._tolerant:
                 raise
             return Malformed(error.message), len(error.message)
+
+
+def close_code(failure: Failure) -> int:
+    """With which code a connection is closed for this failure."""
+    if failure.status < 429:
+        return POLICY
+    return LATER if failure.status in (429, 503) else INTERNAL
 
 
 def read_object(text: str | None) -> Message:

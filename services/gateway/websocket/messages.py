@@ -1,17 +1,15 @@
 """The messages of `/v1/audio/stream` in both directions."""
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client.options import SynthesisOptions
 from cosyserve.client.types import Header, Summary, TextWarning, WordTime
-from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-
-M = TypeVar("M", bound=BaseModel)
+from services.gateway.speech.request_model import validated
 
 
 class Setup(BaseModel):
@@ -81,12 +79,12 @@ class Command(BaseModel):
 
 def read_setup(message: dict[str, Any]) -> Setup:
     """Raises InvalidRequest naming the field."""
-    return _read(Setup, message)
+    return validated(Setup, message)
 
 
 def read_part(message: dict[str, Any]) -> Text | Command:
     """What follows a setup. Raises InvalidRequest naming the field."""
-    return _read(Text, message) if message.get("type") == "text" else _read(Command, message)
+    return validated(Text, message) if message.get("type") == "text" else validated(Command, message)
 
 
 def header_message(header: Header, trace_id: str) -> dict[str, object]:
@@ -136,12 +134,3 @@ def summary_message(summary: Summary) -> dict[str, object]:
         "total": summary.total,
         "missing_word_times": [asdict(missing) for missing in summary.missing_word_times],
     }
-
-
-def _read(kind: type[M], message: dict[str, Any]) -> M:
-    try:
-        return kind.model_validate(message)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"])) or "the message"
-        raise InvalidRequest(f"{field}: {first['msg']}") from error

@@ -9,22 +9,21 @@ import asyncio
 import base64
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, WebSocket
 from opentelemetry import context, propagate
 from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
+from cosyserve.client import StreamingSpeech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai.error_object import error_object
-from services.gateway.speech.caller_key import checked
 from services.gateway.speech.failures import failure_of
 from services.gateway.speech.request_record import CountedUtterance, utterance_of
-from services.gateway.speech.speaking import Speaker, speaker_of
-from services.gateway.websocket.conversation import Conversation, Message
+from services.gateway.speech.speaking import Speaker, checked, speaker_of
+from services.gateway.websocket.conversation import NORMAL, Conversation, Message, close_code
 from services.gateway.websocket.messages import (
     Setup,
     Text,
@@ -36,14 +35,9 @@ from services.gateway.websocket.messages import (
     words_message,
 )
 
-if TYPE_CHECKING:
-    from cosyserve.client import StreamingSpeech
-
 log = logging.getLogger(__name__)
 router = APIRouter()
 _PARTS = ("text", "flush", "cancel", "end")
-_NORMAL, _POLICY, _INTERNAL, _LATER = 1000, 1008, 1011, 1013
-"""Close codes of RFC 6455 and its registry."""
 
 
 @router.websocket("/v1/audio/stream")
@@ -60,12 +54,14 @@ async def stream(socket: WebSocket) -> None:
             while (message := await conversation.first()).get("type") in _PARTS:
                 pass
     except WebSocketDisconnect:
-        await conversation.close(_NORMAL)
+        await conversation.close(NORMAL)
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
             log.exception("a conversation failed")
-        await _refuse(conversation, error)
+        failure = failure_of(error)
+        message = {"type": "error", **error_object(failure), **failure.retry}
+        await conversation.refuse(message, close_code(failure), failure.code)
 
 
 async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup) -> None:
@@ -83,25 +79,19 @@ async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup
     with telemetry.call_span("gateway utterance", caller):
         try:
             with utterance_of("websocket") as counted:
-                await _spoken(conversation, speech, counted, as_json=setup.audio == "json")
+                async with speech:
+                    utterance = _Utterance(conversation, speech, counted, as_json=setup.audio == "json")
+                    await conversation.speak(utterance.send(), utterance.on_message)
         except Exception as error:
             telemetry.failed(error)
             raise
-
-
-async def _spoken(
-    conversation: Conversation, speech: "StreamingSpeech", counted: CountedUtterance, *, as_json: bool
-) -> None:
-    async with speech:
-        utterance = _Utterance(conversation, speech, counted, as_json=as_json)
-        await conversation.speak(utterance.send(), utterance.on_message)
 
 
 class _Utterance:
     """One setup and what follows it."""
 
     def __init__(
-        self, conversation: Conversation, speech: "StreamingSpeech", counted: CountedUtterance, *, as_json: bool
+        self, conversation: Conversation, speech: StreamingSpeech, counted: CountedUtterance, *, as_json: bool
     ) -> None:
         self._conversation, self._speech, self._as_json = conversation, speech, as_json
         self._counted = counted
@@ -164,7 +154,7 @@ class _Utterance:
 class _News:
     """What has become known of a speech besides its audio, each fact once."""
 
-    def __init__(self, speech: "StreamingSpeech") -> None:
+    def __init__(self, speech: StreamingSpeech) -> None:
         self._speech = speech
         self._headed = False
         self._words = self._warnings = 0
@@ -180,17 +170,3 @@ class _News:
         if len(speech.words) > self._words:
             yield words_message(speech.words[self._words :])
             self._words = len(speech.words)
-
-
-async def _refuse(conversation: Conversation, error: Exception) -> None:
-    failure = failure_of(error)
-    code = _POLICY if failure.status < 429 else _LATER if failure.status in (429, 503) else _INTERNAL
-    message: Message = {"type": "error", **error_object(failure)}
-    if failure.retry_after is not None:
-        message["retry_after_milliseconds"] = round(1000 * failure.retry_after)
-    try:
-        await conversation.send(message)
-    except (WebSocketDisconnect, CosyserveError, RuntimeError):
-        return
-    finally:
-        await conversation.close(code, failure.code)

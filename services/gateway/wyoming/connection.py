@@ -24,8 +24,7 @@ from services.gateway.speech.arriving_text import ArrivingText
 from services.gateway.speech.failures import failure_of
 from services.gateway.speech.request_record import CountedUtterance, utterance_of
 from services.gateway.speech.speaking import Speaker
-from services.gateway.wyoming.events import Event, read_event
-from services.gateway.wyoming.messages import audio_chunk, audio_start, info, options_of, text_of
+from services.gateway.wyoming.events import Event, audio_chunk, audio_start, info, options_of, read_event, text_of
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 180.0

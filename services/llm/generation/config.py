@@ -7,16 +7,14 @@ of a sentence's length from the yaml. A model that needs what this implementatio
 specification sections 1 and 3.1.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from cosyserve.errors import ModelError
 from cosyserve.generations.generation import SpeechVocabulary
-from cosyserve.generations.reading import generation_of
-from cosyserve.generations.text_ids import VOCABULARY, end_of_prompt_id
-from cosyserve.model_directory import ModelDirectory
+from cosyserve.generations.reading import VOCABULARY, end_of_prompt_id, generation_of
+from cosyserve.model_directory import ModelDirectory, read_object
 from cosyserve.spec import (
     MAX_TOKENS_PER_TEXT_TOKEN,
     MIN_TOKENS_PER_TEXT_TOKEN,
@@ -131,12 +129,7 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
     """The model's sizes and sampling parameters. Raises ModelError naming file and key."""
     generation = generation_of(directory)
     path = directory.file(BACKBONE_CONFIG)
-    try:
-        backbone = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{path}: not valid json: {error}") from error
-    if not isinstance(backbone, dict):
-        raise ModelError(f"{path}: expected an object at the top")
+    backbone = read_object(path)
     for key, allowed in _FIXED.items():
         if key in backbone and backbone[key] not in allowed:
             raise ModelError(f"{path}: {key} is {backbone[key]!r}, only {allowed[0]!r} is supported")

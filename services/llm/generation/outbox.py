@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from cosyserve.errors import NonFinite
-from cosyserve.generations.silent_runs import SilentRuns
+from cosyserve.generations.generation import SilentRuns
 from cosyserve.telemetry import Timing
 from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 from services.llm.generation.script import Script

@@ -105,9 +105,7 @@ def _path(scores: Floats, stay: Floats, leave: Floats, skip: Floats) -> list[int
     tail = np.asarray([skipped[-1] - skipped[state + 1] for state in range(states)])
     ends = np.where(np.arange(states) >= states - 1 - MOST_SKIPPED, best + leave + tail, -np.inf)
     state = int(ends.argmax())
-    if not np.isfinite(ends[state]):
-        return None
-    return _starts(moves, state, states)
+    return _starts(moves, state, states) if np.isfinite(ends[state]) else None
 
 
 def _starts(moves: "NDArray[np.int8]", state: int, states: int) -> list[int]:

@@ -10,7 +10,6 @@ docs/engines.md lists what has been run.
 """
 
 import contextlib
-import logging
 import os
 import re
 from collections.abc import AsyncGenerator, Callable
@@ -34,7 +33,6 @@ from services.llm.hosted.run_sampler import RunSampler, force_token
 from services.llm.hosted.runtime import Runtime, require_whole_run
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
-log = logging.getLogger(__name__)
 SINGLE_PROCESS = "TLLM_WORKER_USE_SINGLE_PROCESS"
 """Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, any other value in
 a process that MPI starts.

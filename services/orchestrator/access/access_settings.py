@@ -9,13 +9,11 @@ from cosyserve.keys import key_file
 from cosyserve.keys.exposure import require_protected
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import require_range
-from services.orchestrator.access.callers import Callers, FixedKeys, Keys
+from services.orchestrator.access.callers import Callers, LimitParts
 from services.orchestrator.access.gate import AccessGate
-from services.orchestrator.access.key_ring import KeyRing
-from services.orchestrator.access.limit_parts import LimitParts
+from services.orchestrator.access.key_ring import KeyRing, WatchedKeys
 from services.orchestrator.access.signing_keys import SigningKeys
 from services.orchestrator.access.token_verifier import TokenRules, TokenVerifier, require_algorithms
-from services.orchestrator.access.watched_keys import WatchedKeys
 
 WAYS = (
     "name a keys file (KEYS_FILE; cosyserve keys add makes one), or say that this is wanted (INSECURE=true; --insecure)"
@@ -87,11 +85,11 @@ class AccessSettings(ServerSettings):
         """
         if not self.has_keys:
             return None
-        keys: Keys | None = None
+        keys: KeyRing | WatchedKeys | None = None
         if self.keys_file is not None:
             keys = WatchedKeys(self.keys_file)
         elif self.keys:
-            keys = FixedKeys(KeyRing(key_file.parse(self.keys, "KEYS")))
+            keys = KeyRing(key_file.parse(self.keys, "KEYS"))
         verifier = TokenVerifier(self._rules(), partial(SigningKeys, self.jwt_keys)) if self.jwt_issuer else None
         if keys is None and verifier is None:
             raise SettingsError("there are neither keys nor an issuer of tokens")

@@ -72,9 +72,7 @@ class SigningKeys:
         return self._find(name)
 
     def _find(self, name: str) -> Any | None:
-        if not name and len(self._keys) == 1:
-            return next(iter(self._keys.values()))
-        return self._keys.get(name)
+        return next(iter(self._keys.values())) if not name and len(self._keys) == 1 else self._keys.get(name)
 
     async def _refresh(self) -> None:
         try:

@@ -8,22 +8,21 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from cosyserve import telemetry, traced_logging
+from cosyserve import telemetry
 from cosyserve.errors import SettingsError
-from cosyserve.metrics import loop_tasks, names, provider
+from cosyserve.metrics import instruments, names, provider
 from cosyserve.metrics.exposition import OPEN_METRICS, TEXT, Family, exposition, wants_open_metrics
 from cosyserve.metrics.merged import counted, merged
 from cosyserve.rpc.health_port import SERVING, HealthPort
-from services.orchestrator.access.budgets import Budgets
 from services.orchestrator.access.caller import Call, Caller
-from services.orchestrator.access.limit_parts import LimitParts
+from services.orchestrator.access.callers import Budgets, LimitParts
 from services.orchestrator.load_control.entrance import OwnEntrance
 from services.orchestrator.processes.child import Child
-from services.orchestrator.processes.shared_port import reserve
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
 
 log = logging.getLogger(__name__)
@@ -174,7 +173,7 @@ def run(
     settings: OrchestratorSettings, entrance: Callable[[OrchestratorSettings], OwnEntrance], follow: FollowLoad
 ) -> int:
     """Serve until SIGTERM; returns the exit status. entrance: makes that of the service."""
-    traced_logging.begin(settings.log_level)
+    telemetry.begin_log(settings.log_level)
     try:
         kept, address = reserve(settings.listen)
     except SettingsError as error:
@@ -186,7 +185,7 @@ def run(
 
 async def _run(settings: OrchestratorSettings, entrance: OwnEntrance, address: str, follow: FollowLoad) -> int:
     telemetry.configure(names.ORCHESTRATOR, scraped=bool(settings.health_listen))
-    loop_tasks.watch()
+    instruments.watch_tasks()
     loop = asyncio.get_running_loop()
     parent = Parent(settings, entrance, address)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -216,3 +215,27 @@ async def _run(settings: OrchestratorSettings, entrance: OwnEntrance, address: s
             await close()
         await asyncio.to_thread(telemetry.shutdown)
     return parent.status
+
+
+def reserve(address: str) -> tuple[socket.socket, str]:
+    """A socket that keeps the port of `address` (host:port, port 0: a free one) for the processes
+    of this one, and the address with its port. The socket does not listen. Raises SettingsError if
+    the address is in use, or not to be listened on.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        family, *_, place = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM)[0]
+        # A socket that shares its port could also be bound beside processes of another service.
+        with socket.socket(family, socket.SOCK_STREAM) as alone:
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind(place)
+            if int(port) == 0:
+                place = alone.getsockname()
+        kept = socket.socket(family, socket.SOCK_STREAM)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        kept.bind(place)
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"listen is {address!r}, which cannot be listened on (in use, or not host:port): {error}"
+        ) from error
+    return kept, f"{host}:{kept.getsockname()[1]}"

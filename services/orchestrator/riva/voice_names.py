@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.spec import SAMPLE_RATE
-from services.orchestrator.foreign.voices import FEMALE, MALE, Voices, first_of, primary, speaking
+from services.orchestrator.foreign.native_call import FEMALE, MALE, Voices, first_of, primary, speaking
 
 MODEL = "cosyserve"
 """Name of the model, and what stands before the id in the full name of a voice."""

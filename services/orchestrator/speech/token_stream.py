@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from cosyserve.errors import SpeechFault
-from cosyserve.generations.generation import SilentTokens
-from cosyserve.generations.silent_runs import SilentRuns
+from cosyserve.generations.generation import SilentRuns, SilentTokens
 from cosyserve.tasks import Changes
 from services.orchestrator.speech.utterance import Sentence
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,21 @@ from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, devi
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.engines.artifacts import COMPATIBILITIES, OWN, PRECISIONS, PUBLISHED, CachedEngines, graph_file
-from services.token2wav.engines.chunks.decoders import chunk_decoders, chunk_flow
+from services.token2wav.engines.chunks.network import chunk_decoders, chunk_flow
 from services.token2wav.engines.flow import EngineFlow
 from services.token2wav.engines.model_profiles import model_profiles
 from services.token2wav.engines.prefix_decoder import PrefixDecoder, RefusingDecoder
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile as Built
 from services.token2wav.engines.slots import Slots
-from services.token2wav.engines.vocoder_networks import replace_networks
+from services.token2wav.engines.vocoder import CausalEngineFilter, CausalEnginePitch, EngineFilter, EnginePitch
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.loading import network_files
 from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
+from services.token2wav.vocoder.causal.vocoder import CausalVocoder
+from services.token2wav.vocoder.hift_vocoder import HiftVocoder
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.vocoder import Vocoder
 
@@ -167,3 +169,18 @@ def _speaker(directory: ModelDirectory, device: torch.device) -> Linear:
     except KeyError as error:
         raise ModelError(f"{directory.path}/flow.pt: missing tensor {error.args[0]}") from error
     return Linear(weight, bias)
+
+
+def replace_networks(vocoder: Vocoder, engines: Mapping[str, Engine], slots: Slots) -> None:
+    """Have `vocoder` compute pitch and filter by `engines`, by component; it uses only the members
+    of its networks that the engines' classes implement. Raises TypeError for one whose networks
+    have no engines.
+    """
+    if isinstance(vocoder, HiftVocoder):
+        vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
+        vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
+    elif isinstance(vocoder, CausalVocoder):
+        vocoder.f0 = CausalEnginePitch(vocoder.config, engines["pitch"], slots)  # type: ignore[assignment]
+        vocoder.filter = CausalEngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
+    else:
+        raise TypeError(f"the networks of {type(vocoder).__name__} have no engines")

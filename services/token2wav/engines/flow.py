@@ -19,9 +19,9 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
+from services.token2wav.flow.attention import chunk_mask
 from services.token2wav.flow.flow import VoicePrompt, with_lookahead
 from services.token2wav.flow.layers import Linear
-from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.network import NetworkConfig
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.unet.encoder import relative_positions

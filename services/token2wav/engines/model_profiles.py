@@ -1,6 +1,6 @@
 """The profiles of the graphs of a model directory."""
 
-from cosyserve.engines.token2wav_graphs import COMPONENTS, FLOW_COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS, FLOW_COMPONENTS
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.engines.chunks.shapes import chunk_profiles
 from services.token2wav.engines.shapes import Profile, frames_around, profiles

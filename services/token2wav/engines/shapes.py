@@ -2,7 +2,7 @@
 which engines are built follow from them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,14 +62,6 @@ def padded(tokens: int) -> int:
 
 
 LONGEST_TOKENS = padded(MAX_PROMPT_TOKENS + MAX_TOKENS)
-
-
-def lengths() -> Iterator[int]:
-    """Every value of `padded` for a valid request."""
-    tokens = 1
-    while tokens <= MAX_PROMPT_TOKENS + MAX_TOKENS:
-        yield padded(tokens)
-        tokens = padded(tokens) + 1
 
 
 def encoder_shapes(streams: int, tokens: int, width: int | None) -> dict[str, Shape]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.generations.own_weights import require_own_weights
+from cosyserve.generations.separate_decoder import require_own_weights
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import (
     CHUNK_FRAMES,

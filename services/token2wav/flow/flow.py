@@ -18,8 +18,8 @@ from torch import Tensor
 
 from cosyserve.errors import NonFinite
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.flow.attention import Mask, chunk_mask
 from services.token2wav.flow.flow_state import FlowState
-from services.token2wav.flow.masks import Mask, chunk_mask
 from services.token2wav.flow.network import FlowNetwork, NetworkConfig
 from services.token2wav.flow.past import WHOLE_PAST, Past
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible

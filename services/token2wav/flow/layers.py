@@ -1,11 +1,14 @@
-"""The four kinds of layers in the flow, time-major: activations are [rows, time, channels]."""
+"""Layers that the flows share, time-major: activations are [rows, time, channels]."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from services.token2wav.flow.stream_cache import CachedPass
 
 
 class Tensors:
@@ -64,9 +67,7 @@ def ordered(weight: Tensor) -> Tensor:
     """The same [out, in]; on a CPU, outside training, the outputs of one input are contiguous,
     which is a tenth faster for a hundred rows.
     """
-    if weight.device.type != "cpu" or weight.requires_grad:
-        return weight
-    return weight.t().contiguous().t()
+    return weight if weight.device.type != "cpu" or weight.requires_grad else weight.t().contiguous().t()
 
 
 @dataclass(frozen=True)
@@ -135,3 +136,68 @@ class ProductConvolution:
             return self._map(x.unfold(1, self.reach + 1, 1).transpose(2, 3).flatten(2).contiguous())
         shape = (rows, time - self.reach, (self.reach + 1) * channels)
         return self._map(x.contiguous().as_strided(shape, (time * channels, channels, 1)).contiguous())
+
+
+class TimeEmbedding:
+    """Flow time as a vector (sinusoids: Vaswani et al., "Attention Is All You Need", 2017).
+
+    first: [width, sinusoids]; second: [width, width].
+    """
+
+    def __init__(self, first: Linear, second: Linear) -> None:
+        self._first, self._second = first, second
+        self.width_in = first.weight.shape[1]
+
+    def sinusoid(self, t: Tensor) -> Tensor:
+        """t [rows] in 0..1 -> float32 [rows, sinusoids]: sines, then cosines, of 1000 t."""
+        half = self.width_in // 2
+        exponent = torch.arange(half, dtype=torch.float32, device=t.device) * -(math.log(10000.0) / (half - 1))
+        # A thousand times the last place of a rate is seen in its sine, and in float32 processors
+        # differ in it.
+        rate = exponent.double().exp().float()
+        angle = 1000.0 * t.float()[:, None] * rate
+        return torch.cat((angle.sin(), angle.cos()), dim=1)
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """t [rows] in 0..1 -> [rows, width]."""
+        return self._second(F.silu(self._first(self.sinusoid(t).to(self._first.weight.dtype))))
+
+
+class TimedEstimator:
+    """What estimators of a velocity share: the time that their layers are given."""
+
+    _time: TimeEmbedding
+    _project: Linear
+    """The last map."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number type of weights, keys and values."""
+        return self._project.weight.dtype
+
+    def time_sinusoid(self, t: Tensor) -> Tensor:
+        """See `TimeEmbedding.sinusoid`."""
+        return self._time.sinusoid(t)
+
+    def time_embedding(self, t: Tensor) -> Tensor:
+        """t [rows] in 0..1 -> [rows, width of the embedding]."""
+        return self._time(t)
+
+
+class LookAhead:
+    """A convolution over a token and those behind it, then one over the three tokens up to it,
+    added to the input: each token sees the three tokens after it (compatibility specification of
+    CosyVoice2, section 4.2; of CosyVoice3, section 4.2).
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._ahead = ProductConvolution.unless_cpu(tensors.within("conv1"))
+        self._smooth = ProductConvolution.unless_cpu(tensors.within("conv2"))
+
+    def __call__(self, x: Tensor, ahead: Tensor, cache: CachedPass) -> Tensor:
+        """x [streams, tokens, width] and ahead [streams, 3, width], zeros where there is no token
+        -> the shape of x. The cache holds what the second convolution has seen, so that the zeros
+        in front of a stream are zeros behind the first one.
+        """
+        seen = F.leaky_relu(self._ahead(torch.cat((x, ahead), dim=1)), 0.01)
+        return self._smooth(cache.before(seen, self._smooth.reach)) + x

@@ -13,16 +13,16 @@ from cosyserve.errors import ModelError
 from cosyserve.generations.separate_decoder import token2wav_networks
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.dit import weights as dit_weights
-from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.estimator import DitNetwork
 from services.token2wav.flow.dit.weights import DitConfig
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.network import FlowNetwork, NetworkConfig
 from services.token2wav.flow.past import PROMPT_AND_NEWEST, WHOLE_PAST, Past
 from services.token2wav.flow.step_dit import weights as step_weights
-from services.token2wav.flow.step_dit.network import StepDitNetwork
+from services.token2wav.flow.step_dit.estimator import StepDitNetwork
 from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.unet import weights as unet_weights
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 
 Config = TypeVar("Config", bound=NetworkConfig)

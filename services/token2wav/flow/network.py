@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from services.token2wav.flow.masks import Mask
+from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.stream_cache import CachedPass
 
 

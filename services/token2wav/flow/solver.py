@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
-from services.token2wav.flow.masks import Mask
+from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.network import VelocityEstimator
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.inputs.request import Stop

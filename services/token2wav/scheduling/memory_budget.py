@@ -80,9 +80,8 @@ class Budget:
 
     def needed(self, start_bytes: int, decoder: Decoder[Any]) -> int:
         """Bytes that a stream claims when it is opened."""
-        tokens = self._limits.reserve_tokens
-        if decoder.goes_on_without_room:
-            tokens = min(tokens, self._usual_length)
+        most = self._limits.reserve_tokens
+        tokens = min(most, self._usual_length) if decoder.goes_on_without_room else most
         if isinstance(decoder, BoundsItsState):
             return start_bytes + decoder.growth_bytes(tokens)
         return start_bytes + tokens * decoder.token_bytes

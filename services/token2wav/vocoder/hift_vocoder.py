@@ -6,6 +6,8 @@ the same shape. Only phase and source samples are carried over. The cost of wind
 frames, compared with rendering the whole sentence: docs/decisions/0003-vocoder-hold-back.md.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -14,15 +16,84 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.request import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.hift import FilterNetwork
-from services.token2wav.vocoder.hift_state import HiftState, Window, next_window
 from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import F0Predictor, Phase, Source, joined_phases, source_noise
-from services.token2wav.vocoder.state import SHORT_FRAMES, UpstreamVocoderState, first_window
+from services.token2wav.vocoder.state import (
+    SHORT_FRAMES,
+    UpstreamVocoderState,
+    VocoderState,
+    bytes_of,
+    first_window,
+    next_stop,
+)
 from services.token2wav.vocoder.vocoder import Vocoder, finite, mark_faults
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 
 OVERLAP_FRAMES = 8
 OVERLAP_SAMPLES = 3840
+
+
+@dataclass(kw_only=True)
+class HiftState(VocoderState):
+    """Phase and excitation are carried from window to window."""
+
+    source: Tensor
+    """[m]: excitation from sample 480 * first_frame on."""
+    phase: Phase | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held."""
+        phase = (self.phase.turns, self.phase.f0) if self.phase else ()
+        return super().bytes + bytes_of(self.source, *phase)
+
+    def release(self) -> None:
+        """Free the memory. The sentence is over for this state."""
+        super().release()
+        self.source, self.phase = self.source.new_zeros(0), None
+
+
+@dataclass(frozen=True)
+class Window:
+    """One rendering, in frames counted from the oldest stored one. Equal windows have equal shapes
+    and can share a batch.
+    """
+
+    first: int
+    last: int
+    """Samples of frames first..last-1 are computed."""
+    frames: int
+    """Mel frames used; their end counts as the end of the sentence."""
+    pitched: int
+    settled: int
+    """Frames pitched..settled-1 get their f0 and go into the source."""
+    keep: int
+    """The next window needs the frames from here on."""
+    begun: bool
+    ended: bool
+
+
+def next_window(state: HiftState, hold_back: int, frames_before: int) -> Window | None:
+    """The window that is due, if there is one. frames_before: context of the filter network to the
+    left of a window.
+    """
+    if (due := next_stop(state, hold_back)) is None:
+        return None
+    last, ended = due
+    end = last if ended else last + hold_back
+    settled = end if ended else end - F0Predictor.reach
+    keep = max(state.first_frame, min(last - frames_before, settled - F0Predictor.reach))
+    shift = state.first_frame
+    return Window(
+        first=state.rendered - shift,
+        last=last - shift,
+        frames=end - shift,
+        pitched=state.pitched - shift,
+        settled=settled - shift,
+        keep=keep - shift,
+        begun=state.phase is not None,
+        ended=ended,
+    )
 
 
 def hamming_window() -> Tensor:

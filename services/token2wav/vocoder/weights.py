@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.generations.own_weights import require_own_weights
-from cosyserve.generations.separate_decoder import decoder_of, token2wav_networks
+from cosyserve.generations.separate_decoder import decoder_of, require_own_weights, token2wav_networks
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.model_files import YamlSection, read_tensors

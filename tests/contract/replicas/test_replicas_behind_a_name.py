@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from cosyserve.errors import SettingsError
-from cosyserve.rpc.names import followed_name
+from cosyserve.rpc.names import lookup
 from cosyserve.rpc.names.lookup import _has_route
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.tasks import Changes
@@ -149,7 +149,7 @@ async def test_a_dead_replica_is_not_called_though_its_name_still_says_so(stage:
 
 
 async def test_while_dns_fails_the_known_replicas_are_used(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_name, "LEAST_SECONDS", 0.02)
+    monkeypatch.setattr(lookup, "LEAST_SECONDS", 0.02)
     await stage.start("127.0.0.2", "127.0.0.3")
     stage.behind("127.0.0.2", "127.0.0.3")
     replicas, _ = await stage.replicas(look_up_seconds=0.02)

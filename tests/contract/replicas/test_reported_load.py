@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.rpc.load import load_watch
+from cosyserve.rpc.load import watches
 from cosyserve.rpc.load.reported import Reported
 from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Service, running
@@ -135,7 +135,7 @@ async def test_a_replica_of_an_earlier_release_is_balanced_by_own_calls(
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
     monkeypatch.setattr("cosyserve.rpc.service_info.InfoServicer.WatchLoad", unknown)
-    monkeypatch.setattr(load_watch, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(watches, "_AGAIN_SECONDS", 0.01)
     await shared.start()
     del shared.services[:2]
     one, other = await shared.caller(), await shared.caller()

@@ -14,7 +14,7 @@ from cosyserve.errors import PermissionDenied, Unauthenticated, Unavailable
 from cosyserve.foreign import cosyvoice_pb2, riva_tts_pb2
 from cosyserve.metrics import names
 from cosyserve.rpc.tls.channels import open_channel
-from cosyserve.tls.client_tls import ClientTls
+from cosyserve.tls.settings import ClientTls
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
 from tests.stacks.certificates import HERE, Authority, Folder
 from tests.stacks.every_request import methods

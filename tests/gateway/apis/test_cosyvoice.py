@@ -13,7 +13,7 @@ import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.v1 import synthesis_pb2
-from services.gateway.speech import whole_file
+from services.gateway.speech import encoded_speech
 from tests.gateway.conversing import spoken
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang_after_some, hold_back, hook
 from tests.stacks.gateway_server import Gateway
@@ -226,15 +226,15 @@ async def test_a_failure_while_a_file_is_made_has_a_status(served: Gateway, runn
 
 
 @pytest.mark.start(settings={"max_held_bytes": 1 << 20})
-async def test_what_whole_files_hold_is_bounded(
+async def test_what_encoded_speechs_hold_is_bounded(
     served: Gateway, running: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_file, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(encoded_speech, "MOST_BYTES", 100_000)
     long = await ask(served, "sft", format="wav")
     assert long.status_code == 400
     assert "100000 bytes" in long.json()["detail"]
     await all_idle(running)
-    monkeypatch.setattr(whole_file, "MOST_BYTES", 10 << 20)
+    monkeypatch.setattr(encoded_speech, "MOST_BYTES", 10 << 20)
     too_much = await ask(served, "sft", tts_text=" ".join(["everlasting"] * 12), format="wav")
     assert (too_much.status_code, too_much.json()["code"]) == (429, "overloaded")
     await all_idle(running)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cosyserve.client.types import WordTime
 from services.gateway.elevenlabs.alignment.characters import Alignment, CharacterTimes, SpokenText
-from services.gateway.elevenlabs.alignment.word_match import matched
+from services.gateway.elevenlabs.alignment.written_text import matched
 
 
 def spoken(*sentences: str) -> list[WordTime]:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from services.gateway.elevenlabs.sockets.multi_stream_input import MOST_CONTEXTS
+from services.gateway.elevenlabs.sockets.endpoints import MOST_CONTEXTS
 from tests.gateway.apis.test_elevenlabs_speech import openai, timed
 from tests.gateway.conversing import send, spoken, until_closed
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook

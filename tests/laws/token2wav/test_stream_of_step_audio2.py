@@ -14,9 +14,9 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.interface import StepInput
+from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.flow import Flow, as_prompt
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.masks import Mask
 from services.token2wav.flow.past import PROMPT_AND_NEWEST
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.inputs.chunking import Grid

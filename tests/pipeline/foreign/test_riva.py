@@ -13,7 +13,7 @@ from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.foreign import riva_pb2
 from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.v1 import audio_pb2, frontend_pb2, synthesis_pb2, warning_pb2
-from services.orchestrator.riva import reply
+from services.orchestrator.riva import servicer
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hold_back, hook, speak
 from tests.pipeline.foreign.riva_calls import asked, online, stub
 from tests.stacks.calls import refusal, until
@@ -158,10 +158,10 @@ async def test_a_wrong_request_is_refused_before_any_work(
 
 
 async def test_audio_that_no_message_holds_is_refused(running: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reply, "_MOST_BYTES", len(WHOLE) - 1)
+    monkeypatch.setattr(servicer, "_MOST_BYTES", len(WHOLE) - 1)
     await refusal(stub(running).Synthesize(asked()), grpc.StatusCode.INVALID_ARGUMENT, "use SynthesizeOnline")
     await all_idle(running)
-    monkeypatch.setattr(reply, "_MOST_BYTES", len(WHOLE))
+    monkeypatch.setattr(servicer, "_MOST_BYTES", len(WHOLE))
     assert (await stub(running).Synthesize(asked())).audio == WHOLE
 
 

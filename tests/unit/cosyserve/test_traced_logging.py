@@ -5,7 +5,7 @@ import logging
 from opentelemetry.sdk.trace import TracerProvider
 
 from cosyserve import telemetry
-from cosyserve.traced_logging import TracedFormatter
+from cosyserve.telemetry import TracedFormatter
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

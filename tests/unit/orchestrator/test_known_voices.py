@@ -9,9 +9,8 @@ import pytest
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.orchestrator.access.caller import CALL, Call, Caller
-from services.orchestrator.foreign import voices
-from services.orchestrator.foreign.native_call import NativeService
-from services.orchestrator.foreign.voices import KnownVoices
+from services.orchestrator.foreign import native_call
+from services.orchestrator.foreign.native_call import KnownVoices, NativeService
 
 NO_CONTEXT = cast("Any", None)
 
@@ -49,11 +48,11 @@ async def test_each_tenant_has_its_own_list_for_some_seconds() -> None:
 async def test_later_it_is_asked_again_and_few_lists_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service()
     known = KnownVoices(cast("NativeService", service))
-    monkeypatch.setattr(voices, "_MOST_SCOPES", 2)
+    monkeypatch.setattr(native_call, "_MOST_SCOPES", 2)
     for tenant in ("a", "b", "c", "c", "b", "a"):
         await seen(known, tenant)
     assert service.listed == ["a", "b", "c", "a"], "the oldest of three lists was dropped"
-    monkeypatch.setattr(voices, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(native_call, "FRESH_SECONDS", 0.0)
     later = KnownVoices(cast("NativeService", service))
     for _ in range(2):
         await seen(later, "a")

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
-from cosyserve.generations.generation import SilentTokens
-from cosyserve.generations.silent_runs import SilentRuns
+from cosyserve.generations.generation import SilentRuns, SilentTokens
 from services.orchestrator.decode_ahead import seconds_of
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, SpokenWord

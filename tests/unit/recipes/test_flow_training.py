@@ -26,7 +26,7 @@ from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.solver import Solver
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig
 from tests.unit.recipes import small_work
 

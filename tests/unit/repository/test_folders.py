@@ -38,7 +38,7 @@ LAYERS = {
     ],
     "orchestrator": [
         {EDGE},
-        {"riva", "cosyvoice"},
+        {"riva"},
         {"foreign"},
         {"processes"},
         {"stages"},

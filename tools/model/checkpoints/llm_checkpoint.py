@@ -17,8 +17,7 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.generations.generation import Generation
-from cosyserve.generations.reading import generation_of
-from cosyserve.generations.text_ids import text_id_count
+from cosyserve.generations.reading import generation_of, text_id_count
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
 from services.llm.engine.weights import expected_tensors, load_tensors, model_hash

@@ -17,9 +17,9 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.shapes import SOURCE_MARGIN
+from services.token2wav.flow.attention import chunk_mask
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.step_dit.weights import StepDitConfig
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import relative_positions

@@ -12,8 +12,8 @@ from torch import Tensor
 from cosyserve.spec import LOOKAHEAD_TOKENS
 from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.dit.block import Block
-from services.token2wav.flow.lookahead import LookAhead
-from services.token2wav.flow.step_dit.block import StepBlock
+from services.token2wav.flow.layers import LookAhead
+from services.token2wav.flow.step_dit.estimator import StepBlock
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.unet.encoder import ConformerLayer
 from services.token2wav.flow.unet.estimator import Resnet, Transformer

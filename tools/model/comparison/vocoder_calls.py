@@ -13,7 +13,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.engines.shapes import frames_around
 from services.token2wav.vocoder.causal.convolutions import History
 from services.token2wav.vocoder.causal.network import CausalFilterNetwork, CausalLevel, CausalResidualBlock
-from services.token2wav.vocoder.causal.pitch import CausalPitch
+from services.token2wav.vocoder.causal.source import CausalPitch
 from services.token2wav.vocoder.causal.vocoder import CausalVocoder
 from services.token2wav.vocoder.causal.weights import PITCH_LOOKAHEAD
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from services.token2wav.flow.attention import chunk_mask
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.masks import chunk_mask
 from services.token2wav.flow.network import NetworkConfig
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import CachedPass

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import torch
 
-from cosyserve.engines.token2wav_graphs import COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS
 from cosyserve.errors import SettingsError
 from services.token2wav.engines.onnx_runtime import onnx_library
 from services.token2wav.engines.shapes import Profile

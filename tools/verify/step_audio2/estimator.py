@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.dit.block import modulated
 from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.masks import Mask
-from services.token2wav.flow.step_dit.estimator import StepDitEstimator
-from services.token2wav.flow.step_dit.network import StepDitNetwork
+from services.token2wav.flow.step_dit.estimator import StepDitEstimator, StepDitNetwork
 from services.token2wav.flow.step_dit.weights import BLOCK_MODULATIONS
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from tools.verify.flow_calls import joined_inputs

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.flow_state import FlowState
-from services.token2wav.flow.masks import Mask
 from services.token2wav.flow.past import Past, ReferenceCut
-from services.token2wav.flow.step_dit.estimator import StepDitEstimator
-from services.token2wav.flow.step_dit.network import StepDitNetwork
+from services.token2wav.flow.step_dit.estimator import StepDitEstimator, StepDitNetwork
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.inputs.chunking import Grid
 

@@ -2,10 +2,9 @@
 and `letters.tsv.gz`.
 
 A text becomes `^` and its phonemes: words separated by one blank, marks attached to the word before
-them, a pause in front of some letters (`letter_pauses`), a full stop, question mark, exclamation
-mark or ellipsis at the end. English only: text
-without an English reading (other scripts, emoji) is skipped, and a text that consists only of it
-has no ids.
+them, a pause in front of some letters (`set_apart`), a full stop, question mark, exclamation
+mark or ellipsis at the end. English only: text without an English reading (other scripts, emoji)
+is skipped, and a text that consists only of it has no ids.
 
 Control tokens and sound tags do not exist here. Sound tags (`[laughter]`) are silent; `<|...|>` is
 ordinary text, unless special tokens are allowed: then it is silent too. Phonemes from a dictionary
@@ -13,21 +12,35 @@ are delimited by `placeholders.BEGIN` and `placeholders.END` and are used as the
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.phonemes.letter_pauses import set_apart
+from services.frontend.tokenizers.phonemes.homographs import word_set
 from services.frontend.tokenizers.phonemes.letter_to_sound import read_letters
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
 from services.frontend.tokenizers.phonemes.pronouncer import PhonemeString, Pronouncer, join_pronunciations
-from services.frontend.tokenizers.phonemes.reading import Word, end_sentence, read_words, unread
-from services.frontend.tokenizers.phonemes.symbols import START, is_pronunciation, read_symbols
+from services.frontend.tokenizers.phonemes.reading import GIVEN, Word, end_sentence, read_words, unread
+from services.frontend.tokenizers.phonemes.symbols import (
+    START,
+    is_pronunciation,
+    read_symbols,
+    spell,
+    starts_with_vowel,
+)
 from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP, Marks
 from services.frontend.tokenizers.tokenizer import FinalIds
 
 WORDS_AHEAD = 2
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
 _CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))
+PAUSE = ","
+_OBSTRUENTS = frozenset("bdfhkpstvzðɡʃʒʔʤʧθ")
+"""Nasals, liquids and vowels leave the letter audible."""
+_LINKED = word_set(
+    "and as at but did does had has have his if is isn't it it's its just let's not of that that's this was wasn't "
+    "what what's with"
+)
+"""Words that are joined to the letter behind them: `as X`, `it's A`."""
 
 
 class IncrementalPhonemes:
@@ -146,3 +159,32 @@ class PhonemeTokenizer:
         joined = join_pronunciations(set_apart(words, sounds), sounds, first=True)
         self._latest = text, joined
         return joined
+
+
+def set_apart(words: Sequence[Word], pronunciations: Sequence[str]) -> list[Word]:
+    """A short pause in front of a letter into which the word before would run: `page E` is heard as
+    `pagey`, `gate C` as `gatesy`.
+
+    Returns `words`, with `PAUSE` behind each that ends in an obstruent and has no mark, when a
+    single capital letter follows whose name begins with a vowel or an s. `I` is always the pronoun,
+    `A` where it is not spelled the article.
+
+    pronunciations: of each word. What is added behind a word depends on it and on the next alone.
+    """
+    apart = list(words)
+    for place in range(len(words) - 1):
+        word, letter, sound = words[place], words[place + 1].text, pronunciations[place + 1]
+        if (
+            not word.mark
+            and len(letter) == 1
+            and letter.isupper()
+            and letter != "I"
+            and sound == spell(letter)
+            and (starts_with_vowel(sound) or sound.startswith("s"))
+            and len(word.text) > 1
+            and word.text[0] != GIVEN
+            and word.text.lower() not in _LINKED
+            and pronunciations[place][-1] in _OBSTRUENTS
+        ):
+            apart[place] = Word(word.text, PAUSE)
+    return apart

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from cosyserve import telemetry
 from cosyserve.errors import CallerStalled, CosyserveError, Unauthenticated
 from cosyserve.tasks import cancel_all, retrieve_error
-from services.gateway.elevenlabs.error_detail import close_code, error_message
+from services.gateway.elevenlabs.error_detail import error_message
 from services.gateway.elevenlabs.output_format import read_output_format
 from services.gateway.elevenlabs.sockets.context import Context, Form
 from services.gateway.elevenlabs.sockets.messages import (
@@ -24,13 +24,11 @@ from services.gateway.elevenlabs.sockets.messages import (
     read_message,
     read_query,
 )
-from services.gateway.speech.caller_key import key_of
 from services.gateway.speech.failures import Failure, failure_of
-from services.gateway.speech.speaking import Speaker, speaker_of
-from services.gateway.websocket.conversation import Conversation
+from services.gateway.speech.speaking import Speaker, key_of, speaker_of
+from services.gateway.websocket.conversation import LOST, NORMAL, Conversation, close_code
 
 log = logging.getLogger(__name__)
-_NORMAL, _LOST = 1000, 1006
 Tags = dict[str, object]
 """What names the context of a message."""
 
@@ -79,7 +77,7 @@ class Connection:
             try:
                 await self._conversation.send(message)
             except RuntimeError as error:  # another context has noticed it first
-                raise WebSocketDisconnect(_LOST) from error
+                raise WebSocketDisconnect(LOST) from error
 
     async def refuse(self, failure: Failure, tags: Tags) -> None:
         """Say that a context cannot be begun."""
@@ -153,20 +151,12 @@ async def serve(socket: WebSocket, voice_id: str, talk: Callable[[Connection], A
             await talk(connection)
         finally:
             await connection.cancel()
-        await conversation.close(_NORMAL)
+        await conversation.close(NORMAL)
     except WebSocketDisconnect:
-        await conversation.close(_NORMAL)
+        await conversation.close(NORMAL)
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
             log.exception("a connection failed")
-        await _refuse(conversation, failure_of(error))
-
-
-async def _refuse(conversation: Conversation, failure: Failure) -> None:
-    try:
-        await conversation.send(error_message(failure))
-    except (WebSocketDisconnect, CosyserveError, RuntimeError):
-        return
-    finally:
-        await conversation.close(close_code(failure), failure.code)
+        failure = failure_of(error)
+        await conversation.refuse(error_message(failure), close_code(failure), failure.code)

@@ -2,17 +2,16 @@
 
 import base64
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 
 from cosyserve.errors import InvalidRequest
+from cosyserve.keys.secret import bearer_of
 from services.gateway.elevenlabs.alignment.characters import Alignment
-from services.gateway.elevenlabs.output_format import DEFAULT
-from services.gateway.elevenlabs.voice_settings import Lenient, Seed, VoiceSettings
-from services.gateway.speech.caller_key import bearer_of
+from services.gateway.elevenlabs.output_format import DEFAULT, Seed, VoiceSettings
+from services.gateway.speech.request_model import Lenient, validated
 
-M = TypeVar("M", bound=BaseModel)
 LONGEST_IDLE_SECONDS = 180.0
 _COMMANDS = {"flush", "close_context", "close_socket", "context_id"}
 _KEYS = {"xi_api_key", "authorization"}
@@ -75,14 +74,14 @@ class Received(Lenient):
 
 def read_query(parameters: Mapping[str, str]) -> SocketQuery:
     """Raises InvalidRequest naming the parameter."""
-    return _read(SocketQuery, dict(parameters))
+    return validated(SocketQuery, parameters)
 
 
 def read_message(message: dict[str, Any]) -> Received:
     """Raises InvalidRequest naming the field. The SDK writes `contextId` in some versions."""
     if "contextId" in message:
         message = {"context_id": message["contextId"], **message}
-    received = _read(Received, message)
+    received = validated(Received, message)
     if received.text is None and received.settings is None and not message.keys() & (_COMMANDS | _KEYS):
         raise InvalidRequest(f"a message has `text`, or one of {', '.join(sorted(_COMMANDS))}")
     return received
@@ -103,11 +102,3 @@ def audio_message(audio: bytes, alignment: Alignment | None, since: int) -> dict
 def final_message() -> dict[str, object]:
     """The last message of a context."""
     return {"audio": "", "isFinal": True, "alignment": None, "normalizedAlignment": None}
-
-
-def _read(kind: type[M], values: dict[str, Any]) -> M:
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequest(f"{'.'.join(map(str, first['loc'])) or 'the message'}: {first['msg']}") from error

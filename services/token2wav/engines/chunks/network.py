@@ -9,7 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.errors import InternalFault
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
+from services.token2wav.decoders.backend import Decoders, EngineSettings
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.kept_hops import KeptHopsDecoder
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.engines.chunks.inputs import added, fill_kept, fill_lengths, positions
 from services.token2wav.engines.chunks.shapes import (
     Block,
@@ -21,12 +26,17 @@ from services.token2wav.engines.chunks.shapes import (
 )
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.slots import Slots, filled
-from services.token2wav.flow.layers import Linear
-from services.token2wav.flow.masks import Mask
+from services.token2wav.flow.attention import Mask
+from services.token2wav.flow.checkpoint import ESTIMATOR
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.past import PROMPT_AND_NEWEST, REFERENCE_CUT
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.step_dit.estimator import StepDitEstimator
-from services.token2wav.flow.step_dit.weights import StepDitConfig
+from services.token2wav.flow.step_dit.weights import StepDitConfig, read_flow_tensors
 from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.inputs.request import Profile
+from services.token2wav.vocoder.vocoder import Vocoder
 
 
 class ChunkEstimator:
@@ -162,3 +172,40 @@ class ChunkNetwork:
 
 def _batches(count: int, most: int) -> Iterator[range]:
     return (range(first, min(first + most, count)) for first in range(0, count, most))
+
+
+def chunk_flow(
+    directory: ModelDirectory,
+    config: StepDitConfig,
+    engines: Mapping[str, Engine],
+    slots: Slots,
+    device: torch.device,
+    streams: int,
+) -> Flow:
+    """The flow over `encoder` and `estimator`; streams: most in a call. Raises ModelError naming a
+    tensor of `flow.pt`.
+    """
+    tensors = Tensors(read_flow_tensors(directory, config, device, torch.float32))
+    network = ChunkNetwork(
+        config,
+        engines,
+        Linear.of(tensors.within("spk_embed_affine_layer")),
+        StepDitEstimator(tensors.within(ESTIMATOR[:-1]), config),
+        slots,
+        streams,
+    )
+    flow = Flow(config, network, device, PROMPT_AND_NEWEST)
+    # The solver has computed them for all its steps.
+    network.estimator.forget_times()
+    return flow
+
+
+def chunk_decoders(flow: Flow, vocoder: Vocoder, settings: EngineSettings, streams: int) -> Decoders:
+    """By profile; all of them are exact under the same masks as the torch backend's."""
+    return {
+        Profile.CONTINUOUS: ContinuousDecoder(
+            flow, vocoder, widest_step=streams, prompt_cache_bytes=settings.prompt_cache_bytes
+        ),
+        Profile.UPSTREAM: KeptHopsDecoder(flow, vocoder, REFERENCE_CUT),
+        Profile.OFFLINE: WholeHopDecoder(flow, vocoder),
+    }

@@ -5,19 +5,76 @@ Within a block of frames every frame sees all others and all that is kept of tho
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow.dit.block import modulated
-from services.token2wav.flow.layers import Linear, Tensors
-from services.token2wav.flow.masks import Mask
-from services.token2wav.flow.step_dit.block import StepBlock
-from services.token2wav.flow.step_dit.weights import StepDitConfig
+from services.token2wav.flow.attention import Mask, attend, split_heads
+from services.token2wav.flow.checkpoint import ESTIMATOR
+from services.token2wav.flow.dit.block import ModulatedBlock, ModulatedEstimator, modulated
+from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, TimeEmbedding, mish
+from services.token2wav.flow.step_dit.weights import BLOCK_MODULATIONS, StepDitConfig
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.flow.time_embedding import TimeEmbedding
+from services.token2wav.flow.unet.front import ConformerFront
+
+
+class ConvolutionPart:
+    """Causal convolution of three taps, layer norm, Mish, causal convolution."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._first = ProductConvolution.of(tensors.within("1"))
+        self._norm = LayerNorm.of(tensors.within("3"))
+        self._second = ProductConvolution.of(tensors.within("6"))
+
+    def __call__(self, x: Tensor, cache: CachedPass) -> Tensor:
+        """x [rows, frames, width] -> the same shape. In front of a stream are zeros for both
+        convolutions.
+        """
+        x = mish(self._norm(self._first(cache.before(x, self._first.reach))))
+        return self._second(cache.before(x, self._second.reach))
+
+
+class StepBlock(ModulatedBlock):
+    """Weights only; what a stream keeps is in the cached pass. The modulations are those of the
+    attention, then of the feed-forward, then of the convolution.
+    """
+
+    def __init__(self, tensors: Tensors, heads: int) -> None:
+        self._heads = heads
+        self._modulation = Linear.of(tensors.within("adaLN_modulation.1"))
+        self._in = Linear.joined(*(Linear.of(tensors.within(f"attn.to_{name}")) for name in "qkv"))
+        self._norms = [LayerNorm.of(tensors.within(f"attn.{name}_norm")) for name in "qk"]
+        self._out = Linear.of(tensors.within("attn.proj"))
+        self._convolution = ConvolutionPart(tensors.within("conv.block"))
+        self._widen = Linear.of(tensors.within("mlp.fc1"))
+        self._narrow = Linear.of(tensors.within("mlp.fc2"))
+
+    def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        """x [rows, frames, width]; time: a result of the method `time`."""
+        *_, x = self.parts(x, time, cache, mask)
+        return x
+
+    def parts(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> tuple[Tensor, Tensor, Tensor]:
+        """x after the attention, after the convolution, and after the feed-forward."""
+        modulation = time.chunk(BLOCK_MODULATIONS, dim=2)
+        (shift, scale, gate), feed, conv = modulation[:3], modulation[3:6], modulation[6:]
+        attended = x + gate * self._attention(modulated(x, shift, scale), cache, mask)
+        shift, scale, gate = conv
+        convolved = attended + gate * self._convolution(modulated(attended, shift, scale), cache)
+        shift, scale, gate = feed
+        return attended, convolved, convolved + gate * self.feed_forward(modulated(convolved, shift, scale))
+
+    def heads(self, x: Tensor) -> Tensor:
+        """Queries and keys, each head normed over its channels, and values: x [rows, frames, width]
+        -> [3, rows, heads, frames, head width].
+        """
+        queries, keys, values = split_heads(self._in(x), self._heads).unbind()
+        normed = [norm(each) for norm, each in zip(self._norms, (queries, keys), strict=True)]
+        return torch.stack((*normed, values))
+
+    def _attention(self, x: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        return self._out(attend(self.heads(x), cache, None if mask is None else mask.keys))
 
 
 class CosineFirstTimeEmbedding(TimeEmbedding):
@@ -33,9 +90,9 @@ class CosineFirstTimeEmbedding(TimeEmbedding):
         return torch.cat((angle.cos(), angle.sin()), dim=1)
 
 
-class StepDitEstimator:
+class StepDitEstimator(ModulatedEstimator[StepBlock]):
     """See `VelocityEstimator`. Most of the time's contribution is its weights: with the published
-    sizes 39 of 115 million, which `velocity` does not touch.
+    sizes 39 of 115 million, 153 MB in float32, which `velocity` does not touch.
     """
 
     def __init__(self, tensors: Tensors, config: StepDitConfig) -> None:
@@ -44,32 +101,6 @@ class StepDitEstimator:
         self.blocks = [StepBlock(tensors.within(f"blocks.{at}"), config.heads) for at in range(config.depth)]
         self._last_modulation = Linear.of(tensors.within("final_layer.adaLN_modulation.1"))
         self._project = Linear.of(tensors.within("final_layer.linear"))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Number type of weights, keys and values."""
-        return self._project.weight.dtype
-
-    def time_sinusoid(self, t: Tensor) -> Tensor:
-        """See `CosineFirstTimeEmbedding`."""
-        return self._time.sinusoid(t)
-
-    def time_embedding(self, t: Tensor) -> Tensor:
-        """t [rows] in 0..1 -> [rows, width]."""
-        return self._time(t)
-
-    def times(self, embedding: Tensor) -> list[Tensor]:
-        """The modulations of each block, [rows or 1, 1, 9 * width], and of the last norm, shift and
-        scale [rows or 1, 1, 2 * width], from the embedding [rows or 1, width].
-        """
-        last = self._last_modulation(F.silu(embedding))[:, None]
-        return [*(block.time(embedding) for block in self.blocks), last]
-
-    def forget_times(self) -> None:
-        """Free the weights of `times`, 153 MB with the published sizes in float32."""
-        del self._last_modulation
-        for block in self.blocks:
-            block.forget_time()
 
     def velocity(self, inputs: Tensor, times: Sequence[Tensor], cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """inputs [rows, frames, 320]: x, mu, speaker, condition side by side -> [rows, frames, 80].
@@ -85,3 +116,11 @@ class StepDitEstimator:
         """The end of the network, from the last block's x [rows, frames, width]."""
         shift, scale = time.chunk(2, dim=2)
         return self._project(modulated(x, shift, scale))
+
+
+class StepDitNetwork(ConformerFront):
+    """See `FlowNetwork`."""
+
+    def __init__(self, config: StepDitConfig, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(config, tensors)
+        self.estimator = StepDitEstimator(Tensors(tensors).within(ESTIMATOR[:-1]), config)

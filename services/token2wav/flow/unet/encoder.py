@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors
-from services.token2wav.flow.lookahead import LookAhead
-from services.token2wav.flow.masks import chunk_mask
+from services.token2wav.flow.attention import chunk_mask
+from services.token2wav.flow.layers import LayerNorm, Linear, LookAhead, ProductConvolution, Tensors
 from services.token2wav.flow.stream_cache import CachedPass
 
 _QUERIES_AT_ONCE = 512

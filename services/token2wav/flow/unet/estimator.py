@@ -5,17 +5,27 @@ Everything in it is strictly causal except the attention, so under streaming mas
 needs no mask: it sees its own frames and all before it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow.attention import attend, split_heads
-from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, mish, ordered
-from services.token2wav.flow.masks import Mask, real_frames
+from services.token2wav.flow.attention import Mask, attend, real_frames, split_heads
+from services.token2wav.flow.checkpoint import ESTIMATOR
+from services.token2wav.flow.layers import (
+    LayerNorm,
+    Linear,
+    ProductConvolution,
+    Tensors,
+    TimedEstimator,
+    TimeEmbedding,
+    mish,
+    ordered,
+)
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.flow.time_embedding import TimeEmbedding
+from services.token2wav.flow.unet.front import ConformerFront
+from services.token2wav.flow.unet.weights import UnetConfig
 
 
 class CausalBlock:
@@ -87,7 +97,7 @@ class Level:
         return x
 
 
-class Estimator:
+class Estimator(TimedEstimator):
     """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, transformers: int, middle: int) -> None:
@@ -99,19 +109,6 @@ class Estimator:
         self._up_end = ProductConvolution.of(tensors.within("up_blocks.0.2"))
         self._final = CausalBlock(tensors.within("final_block"))
         self._project = Linear(ordered(tensors["final_proj.weight"].squeeze(2)), tensors["final_proj.bias"])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Number type of weights, keys and values."""
-        return self._project.weight.dtype
-
-    def time_sinusoid(self, t: Tensor) -> Tensor:
-        """t [rows] in 0..1 -> float32 [rows, channels in]: sines, then cosines, of 1000 t."""
-        return self._time.sinusoid(t)
-
-    def time_embedding(self, t: Tensor) -> Tensor:
-        """t [rows] in 0..1 -> [rows, 4 * channels]."""
-        return self._time(t)
 
     def times(self, embedding: Tensor) -> list[Tensor]:
         """The terms that a time adds to each level, [rows or 1, 1, channels], from its embedding
@@ -138,3 +135,18 @@ class Estimator:
         x = self._up(torch.cat((x, skip), dim=2), last, cache, mask)
         x = self._up_end(cache.before(real_frames(x, mask), self._up_end.reach))
         return real_frames(self._project(real_frames(self._final(x, cache, mask), mask)), mask)
+
+
+class UnetNetwork(ConformerFront):
+    """See `FlowNetwork` (compatibility specification of CosyVoice2, sections 4.1 and 4.7). Training
+    builds exactly the network that is served.
+    """
+
+    def __init__(self, config: UnetConfig, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(config, tensors)
+        self.estimator = Estimator(
+            Tensors(tensors).within(ESTIMATOR[:-1]),
+            heads=config.estimator_heads,
+            transformers=config.transformers,
+            middle=config.middle,
+        )

@@ -5,6 +5,8 @@ twice, and a window is exact because what lies before it is exactly there; a win
 its context again would take 30 frames of it. Costs: docs/decisions/0032-causal-vocoder-state.md.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,12 +16,9 @@ from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.request import Stop, never, raise_if_stopped
-from services.token2wav.vocoder.causal.convolutions import History
+from services.token2wav.vocoder.causal.convolutions import History, Kept
 from services.token2wav.vocoder.causal.network import CausalFilterNetwork
-from services.token2wav.vocoder.causal.pitch import CausalPitch
-from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
-from services.token2wav.vocoder.causal.source import CausalSource
-from services.token2wav.vocoder.causal.state import CausalVocoderState, Piece, next_piece
+from services.token2wav.vocoder.causal.source import CausalPitch, CausalSource, ReferenceNoise
 from services.token2wav.vocoder.causal.weights import (
     PITCH_LOOKAHEAD,
     CausalVocoderConfig,
@@ -27,13 +26,64 @@ from services.token2wav.vocoder.causal.weights import (
     read_weights,
 )
 from services.token2wav.vocoder.source import source_noise
-from services.token2wav.vocoder.state import SHORT_FRAMES, UpstreamVocoderState, first_window
+from services.token2wav.vocoder.state import (
+    SHORT_FRAMES,
+    UpstreamVocoderState,
+    VocoderState,
+    bytes_of,
+    first_window,
+    next_stop,
+)
 from services.token2wav.vocoder.vocoder import Vocoder, finite, mark_faults
 
 SOURCE_AHEAD = 1
 """Frames by which the excitation runs ahead of the filter network: its transform is centred on the
 end of a frame.
 """
+
+
+@dataclass(kw_only=True)
+class CausalVocoderState(VocoderState):
+    """The sum of phase and the last columns of every convolution are carried from window to window,
+    so no frame is computed twice.
+    """
+
+    total: Tensor | None = None
+    """Float64 [1, harmonics]: see `CausalSource.waves`."""
+    kept: Kept | None = None
+    """None before the first window."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held."""
+        return super().bytes + bytes_of(self.total) + (self.kept.bytes if self.kept else 0)
+
+    def release(self) -> None:
+        """Free the memory. The sentence is over for this state."""
+        super().release()
+        self.total = self.kept = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One window: its frames, whether others came before it, how many frames of context are kept,
+    and whether the sentence ends with it. Equal pieces have equal shapes and can share a batch.
+    """
+
+    frames: int
+    begun: bool
+    context: int
+    ended: bool
+
+
+def next_piece(state: CausalVocoderState, hold_back: int, context: int) -> Piece | None:
+    """The window that is due, if there is one. context: frames of which an engine, which keeps no
+    columns, computes the columns again; 0 for the network.
+    """
+    if (due := next_stop(state, hold_back)) is None:
+        return None
+    last, ended = due
+    return Piece(last - state.rendered, state.rendered > 0, min(state.rendered, context), ended)
 
 
 def load_causal_hift(

@@ -10,10 +10,9 @@ import yaml
 
 from cosyserve.capacity.demand import Demand
 from cosyserve.capacity.first_sound import engine_load, llm_used, token2wav_used
-from cosyserve.capacity.helm_values import as_yaml, values
 from cosyserve.capacity.plan import PLACEMENTS, SEPARATE, SHARED, STAGES, Choices, Impossible, plan
 from cosyserve.capacity.report_file import default_profile
-from cosyserve.capacity.tables import as_dict, as_text
+from cosyserve.capacity.tables import as_dict, as_text, as_yaml, values
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 
 PROFILE = default_profile()

@@ -17,9 +17,8 @@ import pytest
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceLine
-from cosyserve.commands.terminal.audio_output import _Output
+from cosyserve.commands.terminal.audio_output import _Output, read_text
 from cosyserve.commands.terminal.output import interrupts_enabled, number, plain
-from cosyserve.commands.terminal.standard_streams import read_text
 from cosyserve.commands.voices import _COLUMNS, _cells
 from cosyserve.errors import DeadlineExceeded, Unavailable
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cosyserve.engines.compiled_kernels import KernelCount, counted_kernels
+from cosyserve.engines.kernel_cache import KernelCount, counted_kernels
 
 knobs = pytest.importorskip("triton").knobs
 

@@ -6,8 +6,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from cosyserve.metrics import hang_up, names
 from cosyserve.metrics.exposition import Exemplar
-from cosyserve.metrics.instruments import gauge, histogram
-from cosyserve.metrics.recent_totals import RecentTotals
+from cosyserve.metrics.instruments import RecentTotals, gauge, histogram
 from tests.stacks.telemetry.scraping import reader
 
 

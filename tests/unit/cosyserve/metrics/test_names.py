@@ -5,7 +5,7 @@ them all.
 import re
 
 from cosyserve.metrics import names
-from cosyserve.metrics.known_series import known_series
+from cosyserve.metrics.instruments import known_series
 from cosyserve.metrics.names import ALL, Kind, service_of
 from tests.stacks.up_process import ROOT
 

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from bench.replica_choice import LOADS, Simulation, by_own_calls, by_report_alone, by_truth, of_the_product
-from cosyserve.rpc.load.call_counts import CallCounts, caller_of, new_caller
-from cosyserve.rpc.load.reported import Balanced, Reported, least_busy
+from cosyserve.rpc.load.reported import Balanced, CallCounts, Reported, caller_of, least_busy, new_caller
 
 SECONDS = 200.0
 

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import SettingsError
-from cosyserve.rpc.names import followed_name, hosts_file, lookup
-from cosyserve.rpc.names.followed_name import LEAST_SECONDS, FollowedName
-from cosyserve.rpc.names.hosts_file import listed_addresses
-from cosyserve.rpc.names.lookup import LookupFailed, NameLookup
+from cosyserve.rpc.names import lookup
+from cosyserve.rpc.names.lookup import (
+    LEAST_SECONDS,
+    FollowedName,
+    LookupFailed,
+    NameLookup,
+    listed_addresses,
+)
 from cosyserve.rpc.names.target import NamedTarget, named_target
 from tests.stacks.calls import until
 from tests.stacks.dns.name_server import NameServer, name_server
@@ -166,7 +170,7 @@ async def test_the_servers_of_this_host_and_its_search_list_are_asked(
     before = server.queries["A"]
     assert await NameLookup(NamedTarget("llm.other.svc.test", 1, rooted=True)).addresses() == ["127.0.0.3"]
     assert server.queries["A"] == before + 1
-    monkeypatch.setattr(hosts_file, "HOSTS", tmp_path / "absent")
+    monkeypatch.setattr(lookup, "HOSTS", tmp_path / "absent")
     assert await NameLookup(NamedTarget("localhost", 1)).addresses() == ["127.0.0.1"]
 
 
@@ -182,7 +186,7 @@ class Followed:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_name, "LEAST_SECONDS", 0.02)
+    monkeypatch.setattr(lookup, "LEAST_SECONDS", 0.02)
 
 
 async def rounds(server: NameServer, number: int) -> None:

@@ -10,8 +10,8 @@ from cosyserve.errors import PermissionDenied, SettingsError
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import load
 from cosyserve.tls.certificate_files import CertificateFiles, CurrentCertificates, read
-from cosyserve.tls.client_tls import ClientTls
 from cosyserve.tls.peer_names import names_of_certificate, names_of_grpc, require_allowed
+from cosyserve.tls.settings import ClientTls
 from tests.stacks.certificates import Authority, Folder, encrypted, replace
 
 AUTHORITY = Authority()

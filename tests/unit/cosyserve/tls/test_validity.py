@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from cosyserve.metrics import names
 from cosyserve.metrics.names import Metric
-from cosyserve.tls.certificate_files import CurrentCertificates
-from cosyserve.tls.validity import Validity, validities
+from cosyserve.tls.certificate_files import CurrentCertificates, Validity, validities
 from tests.stacks.telemetry.scraping import reader
 from tools.certificates import Authority, Folder
 

@@ -6,11 +6,14 @@ import unicodedata
 import pytest
 
 from cosyserve.generations.cosyvoice2 import SOUND_MARKS
-from cosyserve.generations.cosyvoice3 import COSYVOICE3
-from cosyserve.generations.pronunciation_marks import PHONEMES, PINYIN
-from services.frontend.tokenizers.inpainting.arpabet import arpabet_of
-from services.frontend.tokenizers.inpainting.pinyin import INITIALS, parts_of
-from services.frontend.tokenizers.inpainting.pronunciation import CMU, PronunciationMarks
+from cosyserve.generations.cosyvoice3 import COSYVOICE3, PHONEMES, PINYIN
+from services.frontend.tokenizers.inpainting.pronunciation import (
+    CMU,
+    INITIALS,
+    PronunciationMarks,
+    arpabet_of,
+    parts_of,
+)
 from services.frontend.tokenizers.inpainting.pronunciation import PINYIN as PINYIN_ALPHABET
 from services.frontend.tokenizers.placeholders import Marks
 from tests.unit.frontend import models

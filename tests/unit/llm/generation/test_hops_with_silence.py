@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.generations.generation import SilentTokens
-from cosyserve.generations.silent_runs import SilentRuns
+from cosyserve.generations.generation import SilentRuns, SilentTokens
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import FinishReason, Grouping, Hop
 

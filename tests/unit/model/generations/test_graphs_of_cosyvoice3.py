@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from cosyserve.engines.token2wav_graphs import COMPONENTS, FLOW_COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS, FLOW_COMPONENTS
 from cosyserve.errors import ModelError
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from cosyserve.engines.token2wav_graphs import COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS
 from cosyserve.errors import ModelError
 from tests.stacks.up_process import STEP_AUDIO2
 from tools.model.comparison.graph_cases import Case, Reference

@@ -12,9 +12,8 @@ from cosyserve.errors import SettingsError
 from cosyserve.keys import key_file
 from cosyserve.keys.key_record import KeyRecord
 from cosyserve.keys.secret import digest, new_secret
-from services.orchestrator.access import key_ring, watched_keys
-from services.orchestrator.access.key_ring import KeyRing
-from services.orchestrator.access.watched_keys import WatchedKeys
+from services.orchestrator.access import key_ring
+from services.orchestrator.access.key_ring import KeyRing, WatchedKeys
 
 SECRETS = [new_secret() for _ in range(20)]
 RECORDS = [KeyRecord(f"key{number}", digest(secret)) for number, secret in enumerate(SECRETS)]
@@ -60,7 +59,7 @@ async def test_a_changed_file_is_read_and_a_broken_one_is_not_used(
     watched = WatchedKeys(path, lambda: now[0])
 
     async def known() -> list[str]:
-        now[0] += watched_keys.LOOK_SECONDS
+        now[0] += key_ring.LOOK_SECONDS
         ring = await watched.ring()
         return [record.id for secret in SECRETS if (record := ring.find(secret))]
 

@@ -6,9 +6,8 @@ import pytest
 
 from cosyserve.errors import LimitReached, Overloaded
 from cosyserve.keys.key_record import KeyLimits
-from services.orchestrator.access.budget import Budget
-from services.orchestrator.access.limit_parts import LimitParts
-from services.orchestrator.access.token_bucket import TokenBucket
+from services.orchestrator.access.budget import Budget, TokenBucket
+from services.orchestrator.access.callers import LimitParts
 from tests.stacks.virtual_time import Clock
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.aligning.other_languages import is_another_language
+from services.orchestrator.aligning.late_words import is_another_language
 
 LISTS = Path(__file__).parents[4] / "tools" / "quality"
 

@@ -8,9 +8,7 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.foreign import riva_pb2
 from cosyserve.foreign import riva_tts_pb2 as riva
 from cosyserve.v1 import synthesis_pb2 as pb
-from services.orchestrator.riva.configuration import configure
-from services.orchestrator.riva.dictionary import pronunciations
-from services.orchestrator.riva.zero_shot import recording
+from services.orchestrator.riva.request import configure, pronunciations, recording
 
 
 @pytest.mark.parametrize(

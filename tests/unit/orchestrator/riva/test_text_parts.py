@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from cosyserve.foreign import riva_tts_pb2 as riva
-from services.orchestrator.riva.text_parts import text_parts
+from services.orchestrator.riva.servicer import text_parts
 
 FLUSH = None
 

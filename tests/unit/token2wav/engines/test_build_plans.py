@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.engines.token2wav_graphs import COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS, EngineCache
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.engines import backend, tensorrt
 from services.token2wav.engines.artifacts import PUBLISHED_FILE

@@ -13,18 +13,18 @@ from torch.nn import functional as F
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
+from services.token2wav.engines.backend import replace_networks
 from services.token2wav.engines.onnx_runtime import OnnxEngine
 from services.token2wav.engines.shapes import frames_around
 from services.token2wav.engines.slots import Slots
-from services.token2wav.engines.vocoder_networks import replace_networks
 from services.token2wav.inputs.request import Cancelled
 from services.token2wav.vocoder.causal.convolutions import History
-from services.token2wav.vocoder.causal.receptive_field import samples_of_mel, samples_of_source
 from services.token2wav.vocoder.causal.vocoder import CausalVocoder, load_causal_hift
 from services.token2wav.vocoder.receptive_field import Span
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder
 from tests.stacks.up_process import TINY3
+from tests.unit.token2wav.vocoder.causal_reach import samples_of_mel, samples_of_source
 from tools.model.graphs.graph import write
 from tools.model.graphs.networks import vocoder_graphs
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.engines.token2wav_graphs import COMPONENTS, FLOW_COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS, FLOW_COMPONENTS, EngineCache
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings

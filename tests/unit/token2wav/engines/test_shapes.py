@@ -12,6 +12,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.engines.backend import replace_networks
 from services.token2wav.engines.runtime import Port, Shape, Shapes
 from services.token2wav.engines.shapes import (
     LONGEST_TOKENS,
@@ -20,12 +21,10 @@ from services.token2wav.engines.shapes import (
     encoder_shapes,
     estimator_shapes,
     frames_around,
-    lengths,
     padded,
     profiles,
 )
 from services.token2wav.engines.slots import Slots
-from services.token2wav.engines.vocoder_networks import replace_networks
 from services.token2wav.inputs.chunking import next_border, schedule
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS, Growth, Hops, Profile
 from services.token2wav.vocoder.loading import load_vocoder
@@ -71,7 +70,9 @@ def test_the_profiles_cover_every_prefix() -> None:
 
 
 def test_longer_prompts_that_are_let_in_too() -> None:
-    made = list(lengths())
+    made = [padded(1)]
+    while made[-1] < MAX_PROMPT_TOKENS + MAX_TOKENS:
+        made.append(padded(made[-1] + 1))
     assert made[-1] == LONGEST_TOKENS == padded(MAX_PROMPT_TOKENS + MAX_TOKENS)
     estimator = profiles("estimator", 1)
     assert all(covering(estimator, estimator_shapes(2, 2 * tokens)) is not None for tokens in made)

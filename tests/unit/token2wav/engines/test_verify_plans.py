@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from cosyserve.engines.token2wav_graphs import COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS
 from services.token2wav.engines import tensorrt
 from tests.stacks.up_process import STEP_AUDIO2, TINY, TINY3
 from tests.unit.token2wav.engines.engines import CPU, plan_arguments, pretend_gpu

@@ -19,8 +19,7 @@ from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS, FEWEST_EULER_STEPS
 from services.token2wav.flow import loading
-from services.token2wav.flow.dit.estimator import DitEstimator
-from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.estimator import DitEstimator, DitNetwork
 from services.token2wav.flow.dit.weights import DitConfig, expected_tensors, read_flow_tensors
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.loading import load_flow

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from services.token2wav.flow.checkpoint import ESTIMATOR, Shapes
 from services.token2wav.flow.dit import weights as dit_weights
-from services.token2wav.flow.dit.network import DitNetwork
+from services.token2wav.flow.dit.estimator import DitNetwork
 from services.token2wav.flow.dit.weights import FREQUENCIES, DitConfig
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.past import PROMPT_AND_NEWEST
 from services.token2wav.flow.step_dit import weights as step_weights
-from services.token2wav.flow.step_dit.network import StepDitNetwork
+from services.token2wav.flow.step_dit.estimator import StepDitNetwork
 from services.token2wav.flow.step_dit.weights import StepDitConfig
-from services.token2wav.flow.unet.network import UnetNetwork
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig, expected_tensors
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 

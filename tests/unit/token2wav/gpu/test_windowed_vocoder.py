@@ -20,7 +20,7 @@ from services.token2wav.gpu.windowed_vocoder.convolutions import Convolution
 from services.token2wav.gpu.windowed_vocoder.networks import CAUSAL_HIFT, HIFT, NETWORKS, Network
 from services.token2wav.gpu.windowed_vocoder.vocoder import RING_FRAMES, WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render, batches
-from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
+from services.token2wav.vocoder.causal.source import ReferenceNoise
 from services.token2wav.vocoder.causal.vocoder import CausalVocoder
 from services.token2wav.vocoder.causal.weights import CausalVocoderConfig
 from services.token2wav.vocoder.hift_vocoder import HiftVocoder

@@ -6,9 +6,9 @@ import pytest
 
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.first_hop_forecast import OVERDUE_SECONDS
 from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.scheduling.next_step import OVERDUE_SECONDS
 from tests.unit.token2wav.speaking import voice
 from tools.capacity.timing.clock import VirtualClock
 from tools.capacity.timing.engines import ModelledDecoder, Times

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cosyserve.errors import InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
+from services.token2wav.vocoder.causal.source import ReferenceNoise
 from services.token2wav.vocoder.causal.weights import read_config, read_weights
 from services.token2wav.vocoder.loading import NETWORKS, load_vocoder
 from services.token2wav.vocoder.weights import read_config as read_hift_config

@@ -13,16 +13,16 @@ from torch.nn import functional as F
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.causal.convolutions import History
-from services.token2wav.vocoder.causal.receptive_field import (
+from services.token2wav.vocoder.causal.source import ReferenceNoise
+from services.token2wav.vocoder.causal.vocoder import CausalVocoder, load_causal_hift
+from services.token2wav.vocoder.causal.weights import CausalVocoderConfig, read_config, read_weights
+from services.token2wav.vocoder.receptive_field import Span
+from tests.unit.token2wav.vocoder.causal_reach import (
     determined_lag,
     pitch_samples,
     samples_of_mel,
     samples_of_source,
 )
-from services.token2wav.vocoder.causal.reference_noise import ReferenceNoise
-from services.token2wav.vocoder.causal.vocoder import CausalVocoder, load_causal_hift
-from services.token2wav.vocoder.causal.weights import CausalVocoderConfig, read_config, read_weights
-from services.token2wav.vocoder.receptive_field import Span
 
 BUNDLE = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny3")
 FRAMES, TOUCHED = 60, 30

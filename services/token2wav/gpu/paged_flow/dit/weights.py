@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow.dit.rotary import Rotation
+from services.token2wav.flow.dit.block import Rotation
 from services.token2wav.flow.dit.weights import BLOCK_MODULATIONS, FREQUENCIES
-from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.layers import Linear, Tensors, TimeEmbedding
 from services.token2wav.flow.solver import euler_schedule
-from services.token2wav.flow.time_embedding import TimeEmbedding
 from services.token2wav.gpu.paged_flow.weights import Product, product
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.engines.engine_cache import EngineCache, EngineKey
-from cosyserve.engines.token2wav_graphs import COMPONENTS
+from cosyserve.engines.engine_cache import COMPONENTS, EngineCache, EngineKey
 from cosyserve.errors import SettingsError
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines

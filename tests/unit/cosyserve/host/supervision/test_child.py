@@ -137,7 +137,7 @@ async def standstills() -> None:
 
 @pytest.fixture
 def _late_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child.http_health, "LATE_SECONDS", 0.2)
+    monkeypatch.setattr(child.process_health, "LATE_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("_late_early")

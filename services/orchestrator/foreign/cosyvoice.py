@@ -1,13 +1,21 @@
-"""A request of CosyVoice's contract as one of ours."""
+"""The contract of CosyVoice's own gRPC server on top of our own service."""
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.errors import InvalidRequest
 from cosyserve.foreign import cosyvoice_pb2 as cosyvoice
+from cosyserve.foreign import cosyvoice_pb2_grpc
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.foreign.native_call import Context
-from services.orchestrator.foreign.sound_files import is_sound_file
-from services.orchestrator.foreign.voices import FEMALE, MALE, KnownVoices, first_of
+from services.orchestrator.foreign.native_call import (
+    FEMALE,
+    MALE,
+    Context,
+    KnownVoices,
+    NativeService,
+    first_of,
+    is_sound_file,
+    translating,
+)
 
 SPEAKERS = {
     "中文女": FEMALE,
@@ -22,6 +30,23 @@ SPEAKERS = {
 _PROMPT_RATE = 16_000
 _END_OF_PROMPT = "<|endofprompt|>"
 """Callers of the reference append it to an instruction; our service appends it itself."""
+
+
+class CosyVoiceServicer(cosyvoice_pb2_grpc.CosyVoiceServicer):
+    """service: our own, in this process."""
+
+    def __init__(self, service: NativeService) -> None:
+        self._service, self._voices = service, KnownVoices(service)
+
+    async def Inference(  # type: ignore[override]
+        self, request: cosyvoice.Request, context: Context
+    ) -> None:
+        async def write(response: pb.SynthesizeResponse) -> None:
+            if response.audio:
+                await context.write(cosyvoice.Response(tts_audio=response.audio))
+
+        native = await translated(request, self._voices, context)
+        await self._service.Synthesize(native, translating(context, write))
 
 
 async def translated(request: cosyvoice.Request, known: KnownVoices, context: Context) -> pb.SynthesizeRequest:

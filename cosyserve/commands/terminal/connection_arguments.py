@@ -1,11 +1,14 @@
-"""Command-line options for TLS: of a client, and of the services that a command starts."""
+"""Command-line options of a connection: TLS of a client and of the services that a command starts,
+and the API key of the caller.
+"""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 from cosyserve.errors import SettingsError
-from cosyserve.tls.client_tls import CA, CERTIFICATE, KEY, NAME, USE, ClientTls
+from cosyserve.keys.secret import VARIABLE, key_of_environment, key_of_file
+from cosyserve.tls.settings import CA, CERTIFICATE, KEY, NAME, USE, ClientTls
 
 _CLIENT = (
     ("ca", "FILE", f"PEM file of the CA certificates to trust (default: {CA}, else public CAs)"),
@@ -89,3 +92,19 @@ def served_tls(arguments: argparse.Namespace) -> dict[str, str]:
         for service in ("ORCHESTRATOR", "GATEWAY")
         for name, value in values.items()
     }
+
+
+def add_api_key(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """--api-key-file: a key in the command line itself would be in the list of processes."""
+    parser.add_argument(
+        "--api-key-file",
+        type=Path,
+        default=default,
+        metavar="FILE",
+        help=f"file with the API key, for a server that wants one (default: the variable {VARIABLE})",
+    )
+
+
+def api_key(arguments: argparse.Namespace) -> str:
+    """The key of the caller; empty if there is none. Raises SettingsError."""
+    return key_of_environment() if arguments.api_key_file is None else key_of_file(arguments.api_key_file)

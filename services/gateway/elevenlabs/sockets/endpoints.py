@@ -1,5 +1,9 @@
-"""WS /v1/text-to-speech/{voice_id}/multi-stream-input: several texts over one connection, each
-named by its `context_id`.
+"""The WebSockets below /v1/text-to-speech/{voice_id}.
+
+`stream-input`: one text, written in pieces and spoken meanwhile. An empty text ends it. The last
+message has `isFinal`, then the connection is closed.
+
+`multi-stream-input`: several texts over one connection, each named by its `context_id`.
 
 `close_context` behind a flush lets the context finish; otherwise, and when it is sent again, the
 context is cancelled in every stage. A context's last message has `isFinal`; then its name is free.
@@ -16,6 +20,23 @@ router = APIRouter()
 MOST_CONTEXTS = 10
 """Contexts of a connection that have not ended."""
 _DEFAULT_NAME = "default"
+
+
+@router.websocket("/v1/text-to-speech/{voice_id}/stream-input")
+async def stream_input(socket: WebSocket, voice_id: str) -> None:
+    """One utterance."""
+    await serve(socket, voice_id, _talk)
+
+
+async def _talk(connection: Connection) -> None:
+    context = connection.start({}, alone=True)
+    while context in connection.contexts:
+        message = await connection.next()
+        if not isinstance(message, Received) or context.ended:
+            continue
+        context.take(message)
+        if message.text == "" and not message.flush:
+            context.end()
 
 
 @router.websocket("/v1/text-to-speech/{voice_id}/multi-stream-input")

@@ -1,1 +1,0 @@
-"""The contract of CosyVoice's own gRPC server, translated to our own."""
