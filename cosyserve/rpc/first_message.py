@@ -125,11 +125,7 @@ async def _first(limit: FirstMessageLimit, context: Context) -> bytes | None:
         # fail after the call was answered.
         reading = asyncio.ensure_future(context.read())
         reading.add_done_callback(retrieve_error)
-        lost = asyncio.ensure_future(turn.lost.wait())
-        try:
-            await asyncio.wait((reading, lost), timeout=max(left, 0.0), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lost.cancel()
+        await asyncio.wait((reading, turn.lost), timeout=max(left, 0.0), return_when=asyncio.FIRST_COMPLETED)
         if reading.done():
             message = reading.result()
             return None if message is grpc.aio.EOF else message

@@ -92,17 +92,18 @@ _RETRY_SECONDS: Final = 1.0
 @dataclass(eq=False)
 class Turn:
     """The right to receive one message, of a caller at `host`, since `begun` (event loop time).
-    lost: set when it is revoked, for `reason`.
+    lost: done when it is revoked, for `reason`.
     """
 
     host: str
     begun: float
-    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     reason: CosyserveError | None = None
 
     def take_back(self, reason: CosyserveError) -> None:
         self.reason = reason
-        self.lost.set()
+        if not self.lost.done():
+            self.lost.set_result(None)
 
 
 class FirstMessageLimit:

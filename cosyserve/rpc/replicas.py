@@ -10,7 +10,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -77,8 +76,9 @@ class ReplicaSet:
     ) -> None:
         """targets: addresses, and names (`named_target`), which are looked up every
         `look_up_seconds`. tls: how the stage is called; None: in plaintext. breakers: of the
-        replicas. follow_load: whether the replicas are asked for their load. Raises SettingsError
-        for certificate files that cannot be used, and for a target that cannot be one.
+        replicas. follow_load: whether replicas are asked for their load, once there are several to
+        choose among. Raises SettingsError for certificate files that cannot be used, and for a
+        target that cannot be one.
         """
         self.stage, self.tls = stage, tls
         self._service = service
@@ -248,12 +248,11 @@ class ReplicaSet:
     async def _watch(self, replica: Replica) -> None:
         stub = health_pb2_grpc.HealthStub(replica.channel)
         request = health_pb2.HealthCheckRequest(service=self._service)
-        load = partial(watch_load, replica.channel, replica) if self._follow_load else None
         while True:
             replica.suspected.clear()
             call = stub.Watch(request, wait_for_ready=True)  # type: ignore[attr-defined]
             watch = HealthWatch(replica, call, lambda serving: self.set_serving(replica, serving=serving))
-            reports = [asyncio.create_task(load(len(self.replicas)))] if load is not None else []
+            reports = [asyncio.create_task(self._follow_reports(replica))] if self._follow_load else []
             try:
                 over = await watch.until_over()
             finally:
@@ -266,6 +265,11 @@ class ReplicaSet:
             # The channel itself reconnects; this only limits how often a peer that refuses the
             # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)
+
+    async def _follow_reports(self, replica: Replica) -> None:
+        # A report is sent just when a call begins, and takes time from it.
+        await self._changes.wait_for(lambda: len(self.replicas) > 1)
+        await watch_load(replica.channel, replica, len(self.replicas))
 
 
 def _open_breakers(replicas: ReplicaSet) -> list[tuple[dict[str, str], float]]:

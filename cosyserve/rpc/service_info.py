@@ -4,6 +4,7 @@ every service. Fields as in info.proto.
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ def libraries(*names: str) -> dict[str, str]:
     return library_versions("grpcio", "protobuf", "numpy", *names)
 
 
+@functools.cache
 def release() -> str:
     """Version of cosyserve, `unknown` when it runs from a tree that is not installed."""
     try:

@@ -21,6 +21,7 @@ class AnalyzeRequest(google.protobuf.message.Message):
 
     SETUP_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
+    VOICE_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters. Empty, or nothing but punctuation, or longer:
     INVALID_ARGUMENT. A text whose first characters other than blanks are `<speak` is an SSML
@@ -30,14 +31,21 @@ class AnalyzeRequest(google.protobuf.message.Message):
     def setup(self) -> global___AnalyzeSetup:
         """How to read the text."""
 
+    @property
+    def voice(self) -> global___GetVoiceRequest:
+        """Asks for the voice that will speak the text as well, which saves its caller GetVoice. Errors as
+        there, before the text is read. Default (absent): no voice is asked for.
+        """
+
     def __init__(
         self,
         *,
         setup: global___AnalyzeSetup | None = ...,
         text: builtins.str = ...,
+        voice: global___GetVoiceRequest | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["setup", b"setup"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["setup", b"setup", "text", b"text"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["setup", b"setup", "voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["setup", b"setup", "text", b"text", "voice", b"voice"]) -> None: ...
 
 global___AnalyzeRequest = AnalyzeRequest
 
@@ -48,6 +56,7 @@ class AnalyzeResponse(google.protobuf.message.Message):
     SENTENCE_FIELD_NUMBER: builtins.int
     CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
+    VOICE_FIELD_NUMBER: builtins.int
     closing_pause_milliseconds: builtins.int
     """Silence that the text requests after its last sentence, 10 to 60000 milliseconds. Set on the
     last message only, which then has no sentence. Default (0): the text requests none, and there
@@ -61,15 +70,22 @@ class AnalyzeResponse(google.protobuf.message.Message):
     def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
         """Warnings about this sentence, or about the text after the last one; at most 50 in a call."""
 
+    @property
+    def voice(self) -> global___GetVoiceResponse:
+        """The voice that the request asks for, with the first message alone. Absent there: the frontend is
+        of a release that does not know the question.
+        """
+
     def __init__(
         self,
         *,
         sentence: global___Sentence | None = ...,
         closing_pause_milliseconds: builtins.int = ...,
         warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
+        voice: global___GetVoiceResponse | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["sentence", b"sentence", "voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence", "voice", b"voice", "warnings", b"warnings"]) -> None: ...
 
 global___AnalyzeResponse = AnalyzeResponse
 
@@ -428,18 +444,24 @@ class GetVoiceRequest(google.protobuf.message.Message):
 
     ID_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
+    KNOWN_CONTENT_HASH_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Voice id, 1 to 128 characters; empty means the default voice."""
     tenant: builtins.str
     """Only the voices of this tenant and of everyone exist for this call. Default (absent): all do."""
+    known_content_hash: builtins.str
+    """Voice.content_hash of a content that the caller has already: the answer leaves it out if it is
+    still that of the voice. Default (empty): it has none.
+    """
     def __init__(
         self,
         *,
         id: builtins.str = ...,
         tenant: builtins.str | None = ...,
+        known_content_hash: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_tenant", b"_tenant", "tenant", b"tenant"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_tenant", b"_tenant", "id", b"id", "known_content_hash", b"known_content_hash", "tenant", b"tenant"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_tenant", b"_tenant"]) -> typing.Literal["tenant"] | None: ...
 
 global___GetVoiceRequest = GetVoiceRequest
@@ -450,6 +472,11 @@ class GetVoiceResponse(google.protobuf.message.Message):
 
     VOICE_FIELD_NUMBER: builtins.int
     SYSTEM_TEXT_IDS_FIELD_NUMBER: builtins.int
+    CONTENT_KNOWN_FIELD_NUMBER: builtins.int
+    content_known: builtins.bool
+    """The content of the voice is the one of known_content_hash: voice has its id and content_hash
+    alone.
+    """
     @property
     def voice(self) -> cosyserve.v1.voice_pb2.Voice:
         """The voice. The prompt_text_ids of a model with system_text_ids begin with a system part."""
@@ -466,9 +493,10 @@ class GetVoiceResponse(google.protobuf.message.Message):
         *,
         voice: cosyserve.v1.voice_pb2.Voice | None = ...,
         system_text_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        content_known: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["system_text_ids", b"system_text_ids", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content_known", b"content_known", "system_text_ids", b"system_text_ids", "voice", b"voice"]) -> None: ...
 
 global___GetVoiceResponse = GetVoiceResponse
 

@@ -65,8 +65,14 @@ class VoiceMethods:
         self._generation = COSYVOICE2 if system is None else system.generation
 
     async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
+        return await self._shown(request)
+
+    async def _shown(self, request: pb.GetVoiceRequest) -> pb.GetVoiceResponse:
+        """The voice, without the content that the caller has. Raises as `VoiceLibrary.voice`."""
         voice = await self._library.voice(request.id, _tenant(request))
-        return pb.GetVoiceResponse(voice=_voice_message(voice), system_text_ids=self._system_ids)
+        known = request.known_content_hash == voice.content_hash
+        message = voice_pb2.Voice(id=voice.id, content_hash=voice.content_hash) if known else _voice_message(voice)
+        return pb.GetVoiceResponse(voice=message, system_text_ids=self._system_ids, content_known=known)
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
         _require_first_hop(request.first_hop_tokens)

@@ -27,6 +27,7 @@ from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
+from services.orchestrator.stages.voice_contents import VoiceQuestion
 from services.orchestrator.stages.voices import VoiceStage
 
 _ANALYZED_AHEAD = 16
@@ -110,8 +111,9 @@ async def speak(
     # decoded early (`decode_ahead`). So at most three sentences are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
-        conditioning = group.create_task(stages.voices.conditioning(utterance.prompting))
-        group.create_task(_read(utterance, text, stages, analyzed, metrics))
+        asked = stages.voices.question(utterance.prompting) if text is None else None  # one call for both
+        conditioning = group.create_task(stages.voices.conditioning(utterance.prompting, asked))
+        group.create_task(_read(utterance, text, asked, stages, analyzed, metrics))
         group.create_task(_write(utterance, stages, conditioning, analyzed, written, metrics, longest_seconds))
         await _speak(
             utterance,
@@ -126,6 +128,7 @@ async def speak(
 async def _read(
     utterance: Utterance,
     text: TextReplayBuffer | None,
+    asked: VoiceQuestion | None,
     stages: Stages,
     analyzed: "asyncio.Queue[Sentence | None]",
     metrics: RequestMetrics,
@@ -140,7 +143,7 @@ async def _read(
 
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
     takeovers = await (
-        frontend.analyze(utterance, take, warnings)
+        frontend.analyze(utterance, take, warnings, asked)
         if text is None
         else frontend.analyze_stream(utterance, text, take, warnings)
     )
@@ -201,6 +204,8 @@ async def _speak(
             if stream.sentence.silent:
                 upcoming = await sentences.first()
                 continue
+            # Tokens first: grpc.aio would send the model's call when the decoder's has been made.
+            await stream.accepted()
             metrics.heard.begins(stream.sentence.index, whole=stream.sentence.whole)
             over = asyncio.Event()
             following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, metrics))

@@ -77,6 +77,10 @@ class Script:
     """Of the model; empty: it needs none."""
     voices_asked: list[str] = field(default_factory=list)
     """Ids of the GetVoice calls."""
+    voices_beside: list[str] = field(default_factory=list)
+    """Ids of the voices that were asked for together with a text."""
+    answers_beside: bool = True
+    """Whether they are answered; a frontend of an earlier release does not."""
     lists: int = 0
     """ListVoices calls."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
@@ -145,6 +149,10 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             async for response in self.script.analysis(request, context):
                 yield response
             return
+        voice = None
+        if request.HasField("voice") and self.script.answers_beside:
+            self.script.voices_beside.append(request.voice.id)
+            voice = await self._voice(request.voice, context)
         for index, word in enumerate(request.text.split()):
             if self.script.analyze:
                 await self.script.analyze(context)
@@ -155,7 +163,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 words=self.script.words(word, ids),
                 max_sentence_characters=request.setup.max_sentence_characters,
             )
-            yield frontend_pb2.AnalyzeResponse(sentence=sentence)
+            yield frontend_pb2.AnalyzeResponse(sentence=sentence, voice=voice)
+            voice = None
 
     async def AnalyzeStream(
         self, request_iterator: Any, context: Any
@@ -207,9 +216,17 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         self.script.voices_asked.append(request.id)
+        return await self._voice(request, context)
+
+    async def _voice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         if request.id not in ("", "anna"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
-        return frontend_pb2.GetVoiceResponse(voice=self.script.voice, system_text_ids=self.script.system_text_ids)
+        voice = self.script.voice
+        if known := request.known_content_hash == voice.content_hash:
+            voice = voice_pb2.Voice(id=voice.id, content_hash=voice.content_hash)
+        return frontend_pb2.GetVoiceResponse(
+            voice=voice, system_text_ids=self.script.system_text_ids, content_known=known
+        )
 
     async def ReadRecording(
         self, request: frontend_pb2.ReadRecordingRequest, context: Any

@@ -135,7 +135,9 @@ async def _first_of(calls: "list[asyncio.Future[T]]") -> "asyncio.Future[T]":
     """
     waiting = set(calls)
     while waiting:
-        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not (done := {call for call in waiting if call.done()}):
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        waiting -= done
         for call in done:
             error = call.exception()
             if not (isinstance(error, grpc.aio.AioRpcError) and error.code() in _MAY_PASS):

@@ -71,6 +71,10 @@ class TokenStream:
         self.has_text_starts = has_text_starts
         self._changes.notify()
 
+    async def accepted(self) -> None:
+        """Wait until generation has begun, or there is a fault."""
+        await self._changes.wait_for(lambda: self.has_text_starts is not None or self.tokens or self._over)
+
     def finish(self, timing: GenerationTiming) -> None:
         self.timing = timing
         self._changes.notify()

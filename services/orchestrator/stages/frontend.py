@@ -18,6 +18,7 @@ from services.orchestrator.faults.work import text_work
 from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer
 from services.orchestrator.speech.utterance import Sentence, SpokenWord, Utterance
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
+from services.orchestrator.stages.voice_contents import VoiceQuestion
 
 MOST_WARNINGS = 50
 """The most that one call of the frontend reports."""
@@ -43,11 +44,15 @@ class FrontendStage:
     policy: RetryPolicy
     hedging: Hedging = field(default_factory=Hedging)
 
-    async def analyze(self, utterance: Utterance, take: Take, warnings: TextWarnings) -> int:
+    async def analyze(
+        self, utterance: Utterance, take: Take, warnings: TextWarnings, asked: VoiceQuestion | None = None
+    ) -> int:
         """Hand the sentences of the text to `take`, each once and in order, and add to `warnings`.
-        Returns the number of takeovers.
+        asked: asks for the voice in the same call, and gets the answer. Returns the number of
+        takeovers.
         """
-        request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
+        question = None if asked is None else asked.request
+        request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text, voice=question)
         taken = SentenceDeduplicator(take)
 
         async def first_of(replica: Replica) -> Begun:
@@ -58,6 +63,8 @@ class FrontendStage:
             async with first_answer(
                 self.hedging, self.replicas, replica, "Analyze", first_of, lambda begun: begun[0].cancel()
             ) as (call, response):
+                if asked is not None:
+                    asked.answered(response.voice if response and response.HasField("voice") else None)
                 while response is not None:
                     await _receive(response, utterance, taken, warnings, timer)
                     response = await read(call)

@@ -28,6 +28,7 @@ from services.orchestrator.speech.conditioning import (
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
 from services.orchestrator.stages.frontend import frontend_stub
 from services.orchestrator.stages.prompt_cut import PromptCut
+from services.orchestrator.stages.voice_contents import VoiceContents, VoiceQuestion, read_voice
 
 Answer = TypeVar("Answer")
 
@@ -59,6 +60,7 @@ class VoiceStage:
     model: ServedModel = field(default_factory=ServedModel)
     cut: PromptCut = field(default_factory=PromptCut)
     """That of the decoder, by which voices are described."""
+    contents: VoiceContents = field(default_factory=VoiceContents)
 
     def require_supported(self, prompting: Prompting) -> None:
         """Raises InvalidRequest, without a call, for an instruction that the model would speak, if
@@ -67,28 +69,42 @@ class VoiceStage:
         if prompting.by_token and prompting.instruction and self.model.has_system_part is False:
             refuse_spoken_instruction()
 
-    async def conditioning(self, prompting: Prompting) -> Conditioning:
-        """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
-        lacks what is asked for, NotFound if there is no such voice, InvalidRequest for an unusable
-        recording or instruction.
+    def question(self, prompting: Prompting) -> VoiceQuestion | None:
+        """Asks for the voice together with a text; None for a recording in place of a voice."""
+        return self._question(prompting.voice) if prompting.recording is None else None
+
+    async def conditioning(self, prompting: Prompting, asked: VoiceQuestion | None = None) -> Conditioning:
+        """The conditioning of the networks. asked: the question for the voice, if the frontend that
+        analyzes the text answers it. Raises FailedPrecondition if the voice or the model lacks what
+        is asked for, NotFound if there is no such voice, InvalidRequest for an unusable recording
+        or instruction.
         """
-        async with asyncio.TaskGroup() as group:
-            voice = group.create_task(
-                self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording)
-            )
-            instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
-        return condition(
-            voice.result(),
-            prompting.mode,
-            () if instruction is None else instruction.result(),
-            prompting.allowed,
-            by_token=prompting.by_token,
-        )
+        instruction: tuple[int, ...] = ()
+        if prompting.instruction:
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(self.instruction(prompting.instruction))
+                voice = await self._prompted(prompting, asked)
+            instruction = reading.result()
+        else:
+            voice = await self._prompted(prompting, asked)
+        return condition(voice, prompting.mode, instruction, prompting.allowed, by_token=prompting.by_token)
+
+    async def _prompted(self, prompting: Prompting, asked: VoiceQuestion | None) -> Voice:
+        if prompting.recording is not None:
+            return await self.recording(prompting.recording)
+        response = None if asked is None else await asked.answer()
+        if asked is None or response is None:  # a frontend of an earlier release answers the text alone
+            return await self.voice(prompting.voice)
+        return self._shown(response, self.contents.voice(asked, response))
 
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound if there is none."""
-        request = pb.GetVoiceRequest(id=name, tenant=current_call().caller.scope)
-        return self._shown(await self._ask(lambda stub: stub.GetVoice, request, hedged="GetVoice"))
+        question = self._question(name)
+        response = await self._ask(lambda stub: stub.GetVoice, question.request, hedged="GetVoice")
+        return self._shown(response, self.contents.voice(question, response))
+
+    def _question(self, name: str) -> VoiceQuestion:
+        return self.contents.question(name, current_call().caller.scope)
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
@@ -101,7 +117,8 @@ class VoiceStage:
             cut_prompt=recording.cut_prompt,
         )
         request = pb.ReadRecordingRequest(recording=given)
-        return self._shown(await self._ask(lambda stub: stub.ReadRecording, request, self.reading))
+        response = await self._ask(lambda stub: stub.ReadRecording, request, self.reading)
+        return self._shown(response, read_voice(response))
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition if the model supports none."""
@@ -180,9 +197,9 @@ class VoiceStage:
 
         await call_with_failover(self.replicas, self.policy, attempt)
 
-    def _shown(self, response: pb.GetVoiceResponse | pb.ReadRecordingResponse) -> Voice:
+    def _shown(self, response: pb.GetVoiceResponse | pb.ReadRecordingResponse, voice: Voice) -> Voice:
         self.model.has_system_part = bool(response.system_text_ids)
-        return _voice(response)
+        return voice
 
     async def _ask(
         self,
@@ -209,16 +226,3 @@ class VoiceStage:
 
         await call_with_failover(self.replicas, policy or self.policy, attempt)
         return answers[0]
-
-
-def _voice(response: pb.GetVoiceResponse | pb.ReadRecordingResponse) -> Voice:
-    message = response.voice
-    return Voice(
-        id=message.id,
-        content_hash=message.content_hash,
-        prompt_text_ids=tuple(message.prompt_text_ids),
-        prompt_speech_tokens=tuple(message.prompt_speech_tokens),
-        prompt_mel=message.prompt_mel,
-        speaker_embedding=message.speaker_embedding,
-        system_text_ids=tuple(response.system_text_ids),
-    )

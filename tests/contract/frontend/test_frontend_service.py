@@ -22,7 +22,7 @@ from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend.frontend_calls import analyze, served, stream
-from tests.stacks.calls import conversation, refusal, refused
+from tests.stacks.calls import conversation, refusal, refused, rest
 from tests.stacks.up_process import TINY
 
 pytestmark = pytest.mark.start(default_voice="zs_a")
@@ -126,6 +126,29 @@ async def test_a_sentence_leaves_while_text_still_comes(stub: Any) -> None:
     await call.done_writing()
     assert (await call.read()).sentence.text == "Second."
     assert await call.read() == grpc.aio.EOF
+
+
+async def test_a_voice_comes_with_the_first_sentence_of_a_text(stub: Any) -> None:
+    whole = await stub.GetVoice(pb.GetVoiceRequest(id="zs_a"))
+    text = "First. " * 60
+    request = pb.AnalyzeRequest(text=text, voice=pb.GetVoiceRequest(id="zs_a"))
+    first, *later = [response async for response in stub.Analyze(request)]
+    assert first.voice == whole
+    assert later
+    assert not any(response.HasField("voice") for response in later)
+    assert not any(response.HasField("voice") for response in await analyze(stub, text))
+
+    request.voice.known_content_hash = whole.voice.content_hash
+    (known, *_) = [response async for response in stub.Analyze(request)]
+    assert known.voice.content_known
+    assert (known.voice.voice.id, known.voice.voice.content_hash) == ("zs_a", whole.voice.content_hash)
+    assert not known.voice.voice.speaker_embedding
+    assert (await stub.GetVoice(request.voice)) == known.voice
+    request.voice.known_content_hash = "that of another"
+    assert (await stub.GetVoice(request.voice)) == whole
+
+    request.voice.id = "nobody"
+    assert (await refused(rest(stub.Analyze(request))))[0] == grpc.StatusCode.NOT_FOUND
 
 
 async def test_voices(stub: Any) -> None:

@@ -164,10 +164,29 @@ async def test_the_real_stage_says_how_much_it_can_serve_and_leaves_though_it_is
     async with contextlib.AsyncExitStack() as exits:
         leaving = contextlib.AsyncExitStack()
         service = await leaving.enter_async_context(running(llm.NAME, told, llm.loader(told)))
-        found = ReplicaSet("llm", llm.NAME, [f"127.0.0.1:{service.port}"], 1 << 20, lambda: None)
+        # The other one never comes up; one alone would not be asked.
+        targets = [f"127.0.0.1:{service.port}", "127.0.0.1:1"]
+        found = ReplicaSet("llm", llm.NAME, targets, 1 << 20, lambda: None)
         exits.push_async_callback(found.close)
-        await until(lambda: reports(found) == [Reported(0, 7, 1, 0)])
+        await until(lambda: reports(found) == [Reported(0, 7, 1, 0), None])
         begin = clock.time()
         await leaving.aclose()
         assert clock.time() - begin < 10
-        await until(lambda: reports(found) == [None])
+        await until(lambda: reports(found) == [None, None])
+
+
+async def test_one_replica_alone_is_not_asked_for_its_load(shared: Shared) -> None:
+    """There is nothing to choose, and its report would be sent just when a call begins."""
+    target = f"127.0.0.1:{shared.services[0].port}"
+    alone = ReplicaSet("llm", "cosyserve.v1.LlmService", [target], 1 << 20, lambda: None)
+    try:
+        await until(lambda: alone.serving)
+        both = await shared.caller()
+        await until(lambda: [each and each.callers for each in reports(both)] == [1, 1])
+        call = await shared.begin(alone, 0)
+        await until(lambda: [each and each.other_calls for each in reports(both)] == [1, 0])
+        assert reports(alone) == [None]
+        shared.may_end.set()
+        await call
+    finally:
+        await alone.close()

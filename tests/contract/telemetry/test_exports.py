@@ -158,7 +158,6 @@ async def test_one_trace_per_request_with_every_stage_below_it() -> None:
     assert tree == Counter(
         {
             ("the caller", DOOR): 1,
-            (DOOR, "cosyserve.v1.FrontendService/GetVoice"): 1,
             (DOOR, analyze): 1,
             (analyze, "frontend.analyze"): 1,
             (DOOR, generate): 1,

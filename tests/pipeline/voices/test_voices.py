@@ -189,3 +189,38 @@ async def test_too_many_uploads_are_refused_at_the_door_and_speech_goes_on(stora
     await spoken(running, "anna sings")
     storage.gate.set()
     assert (await making).voice.summary.id == "slow"
+
+
+@pytest.mark.start(voice=prompted_voice("anna", [1], [2, 3]))
+async def test_a_voice_and_a_text_are_one_call_to_the_frontend(running: Stack) -> None:
+    """Later requests leave its content where it is; a voice that is made again has its new one, and
+    one that is gone is gone at once.
+    """
+    frontend, llm = running.scripts["frontend"][0], running.scripts["llm"][0]
+    for _ in range(2):
+        await spoken(running, "word", voice="anna")
+    assert (frontend.voices_beside, frontend.voices_asked) == (["anna", "anna"], [])
+    frontend.voice = prompted_voice("anna", [1], [4, 5, 6])
+    frontend.voice.content_hash = "another"
+    await spoken(running, "word", voice="anna")
+    assert [list(setup.prompt_speech_tokens) for setup in llm.llm_setups] == [[2, 3], [2, 3], [4, 5, 6]]
+    assert (await refused(speak(running, "word", voice="nobody")))[0] == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.start(voice=prompted_voice("anna", [1], [2, 3]))
+async def test_a_frontend_of_an_earlier_release_is_asked_for_the_voice_by_itself(running: Stack) -> None:
+    frontend = running.scripts["frontend"][0]
+    frontend.answers_beside = False
+    await spoken(running, "word", voice="anna")
+    assert (frontend.voices_beside, frontend.voices_asked) == ([], ["anna"])
+
+
+async def test_a_text_of_which_nothing_is_heard_keeps_nobody_waiting_for_its_voice(running: Stack) -> None:
+    async def nothing(request: pb.AnalyzeRequest, context: Any) -> AsyncIterator[pb.AnalyzeResponse]:
+        none: list[pb.AnalyzeResponse] = []
+        for response in none:
+            yield response
+
+    running.scripts["frontend"][0].analysis = nothing
+    assert (await speak(running, "word"))[0] == b""
+    assert running.scripts["frontend"][0].voices_asked == [""]

@@ -104,3 +104,17 @@ async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
 
 async def _all(stream: TokenStream) -> list[int]:
     return [token async for piece in stream.read() for token in piece]
+
+
+async def test_who_waits_for_the_model_to_accept_a_sentence_waits_no_longer() -> None:
+    stream = TokenStream(SENTENCE, 1)
+    waiting = asyncio.create_task(stream.accepted())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    stream.accept(has_text_starts=False)
+    await waiting
+    silent, failed = TokenStream(SENTENCE, 1), TokenStream(SENTENCE, 1)
+    silent.extend([1])  # of a service that does not say when it accepts
+    failed.fail(LeftOut("a word is missing"))
+    for each in (silent, failed):
+        await each.accepted()

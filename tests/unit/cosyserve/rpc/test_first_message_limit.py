@@ -27,7 +27,7 @@ async def linger(gate: FirstMessageLimit, peer: str = HERE) -> Turn:
         async with gate.turn(peer) as turn:
             if not taken.done():
                 taken.set_result(turn)
-            await turn.lost.wait()
+            await turn.lost
 
     holding.append(asyncio.create_task(hold()))
     return await taken
@@ -59,10 +59,10 @@ async def test_a_call_that_lingers_loses_its_turn_when_another_one_waits() -> No
     gate = brief(2)
     first, second = await linger(gate), await linger(gate)
     await asyncio.sleep(0.3)
-    assert not first.lost.is_set()  # as long as no other call waits
+    assert not first.lost.done()  # as long as no other call waits
     async with asyncio.timeout(0.1), gate.turn(HERE):
-        assert first.lost.is_set()
-        assert not second.lost.is_set()
+        assert first.lost.done()
+        assert not second.lost.done()
         assert len(gate.turns) == 2
 
 
@@ -71,10 +71,10 @@ async def test_a_call_that_has_just_begun_is_left_alone() -> None:
     turn = await linger(gate)
     waiting = asyncio.create_task(linger(gate))
     await asyncio.sleep(0.05)
-    assert not turn.lost.is_set()
+    assert not turn.lost.done()
     async with asyncio.timeout(1):
         await waiting
-    assert turn.lost.is_set()
+    assert turn.lost.done()
 
 
 async def order_of(gate: FirstMessageLimit, peers: list[str]) -> list[int]:
@@ -114,7 +114,7 @@ async def test_the_host_with_the_most_turns_loses_one() -> None:
     many = [await linger(gate), await linger(gate)]
     await asyncio.sleep(0.3)
     async with asyncio.timeout(0.1), gate.turn("ipv4:10.0.0.3:1000"):
-        assert [turn.lost.is_set() for turn in (few, *many)] == [False, True, False]
+        assert [turn.lost.done() for turn in (few, *many)] == [False, True, False]
 
 
 async def test_many_calls_that_never_send_keep_none_waiting_long() -> None:
@@ -145,7 +145,7 @@ async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
     waiting = asyncio.create_task(through(gate))
     await asyncio.sleep(0.01)
     gate.close(lambda: Unavailable("leaving"))
-    assert turn.lost.is_set()
+    assert turn.lost.done()
     assert isinstance(turn.reason, Unavailable)
     with pytest.raises(Unavailable):
         await asyncio.wait_for(waiting, 1)
