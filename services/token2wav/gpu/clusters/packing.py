@@ -65,20 +65,25 @@ def of_convolution(weight: Tensor, head: int) -> list[Tensor]:
 
 def packed(levels: Sequence[Level], down_end: Product, up_end: Product, final: Product) -> Tensor:
     """[8, elements]: of each head, in the order of an Euler step."""
-    each = []
-    for head in range(HEADS):
-        parts: list[Tensor] = []
-        for at, level in enumerate(levels):
-            parts += of_convolution(level.first.weight, head)
-            parts += of_convolution(level.shortcut.weight[:, None], head)
-            parts += of_convolution(level.second.weight, head)
-            for layer in level.transformers:
-                parts += of_transformer(layer, head)
-            if at == 0:
-                parts += of_convolution(down_end.weight, head)
-        parts += of_convolution(up_end.weight, head) + of_convolution(final.weight, head)
-        each.append(torch.cat(parts))
-    return torch.stack(each).contiguous()
+    sizes = chunk_sizes(len(levels))
+    weight = final.weight
+    result = weight.new_empty(HEADS, sum(sizes) // weight.element_size())
+    for head, row in enumerate(result):
+        torch.cat(_of_head(levels, down_end, up_end, final, head), out=row)
+    return result
+
+
+def _of_head(levels: Sequence[Level], down_end: Product, up_end: Product, final: Product, head: int) -> list[Tensor]:
+    parts: list[Tensor] = []
+    for at, level in enumerate(levels):
+        parts += of_convolution(level.first.weight, head)
+        parts += of_convolution(level.shortcut.weight[:, None], head)
+        parts += of_convolution(level.second.weight, head)
+        for layer in level.transformers:
+            parts += of_transformer(layer, head)
+        if at == 0:
+            parts += of_convolution(down_end.weight, head)
+    return parts + of_convolution(up_end.weight, head) + of_convolution(final.weight, head)
 
 
 def constants(levels: Sequence[Level], down_end: Product, up_end: Product, final: Product) -> Tensor:
