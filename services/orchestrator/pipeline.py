@@ -29,6 +29,10 @@ from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
 from services.orchestrator.stages.voices import VoiceStage
 
+FASTEST_DECODED = 1.999
+"""Largest product of speed and token rate that a conversion asks token2wav for: its limit is 2, which
+a rounded product must not exceed.
+"""
 _ANALYZED_AHEAD = 16
 
 
@@ -219,15 +223,17 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
 
     The speech tokens of the recording go straight to the decoder, without the speech-token model
     (compatibility specification section 2.4), all of them as one sentence; a pause in it is not a
-    fault. Raises what `VoiceStage` and the decoder raise.
+    fault. Tokens that are more than 25 a second are decoded as much faster. Raises what
+    `VoiceStage` and the decoder raise.
     """
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(stages.voices.speech(audio))
+        reading = group.create_task(stages.voices.speech(audio, _most_rate(utterance)))
         conditioning = group.create_task(stages.voices.conditioning(utterance.prompting))
     metrics.voice = conditioning.result().voice
     metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
-    stream = TokenStream(Sentence(0), utterance.seed)
-    stream.extend(reading.result())
+    tokens, rate = reading.result()
+    stream = TokenStream(Sentence(0, rate=rate), utterance.seed)
+    stream.extend(tokens)
     stream.finish(GenerationTiming(prefill=0.0, first_hop=0.0, decode=0.0))
     metrics.heard.analyzed(0)
     sound = SilenceTrimmer(play, metrics.trimming, trimmed=utterance.trimmed)
@@ -242,6 +248,13 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
     )
     await sound.end()
     _settle(stream, decoded, metrics)
+
+
+def _most_rate(utterance: Utterance) -> float:
+    """Of the speech tokens of a recording: as far as the decoder's fastest speech makes up for it,
+    and 1 where the reference is followed.
+    """
+    return max(1.0, FASTEST_DECODED / utterance.speed) if is_served_profile(utterance) else 1.0
 
 
 def _early(
