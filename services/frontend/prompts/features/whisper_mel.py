@@ -21,8 +21,8 @@ def whisper_filters(device: torch.device) -> Tensor:
 
 
 def whisper_log_mel(wave: Tensor, hop: int = HOP) -> Tensor:
-    """Scaled decimal-log mel powers, float32 [batch, 128, samples // hop], 100 frames a second at the
-    default hop.
+    """Scaled decimal-log mel powers, float32 [batch, 128, samples // hop], a frame every
+    `hop` samples: 100 a second by default.
 
     wave: float32 [batch, samples] in [-1, 1] at 16 kHz, more than 200 samples (ValueError
     otherwise); it is not padded to 30 s. Values more than 8 decades under the loudest of their row
