@@ -549,14 +549,21 @@ class ReadSpeechRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     AUDIO_FIELD_NUMBER: builtins.int
+    MOST_RATE_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """As ConvertVoiceRequest.audio of synthesis.proto."""
+    most_rate: builtins.float
+    """The largest ReadSpeechResponse.rate that the caller can use. Default 0, and anything up to 1: the
+    recording is read as the reference reads it. Above: as finely as the model directory says, within
+    this rate.
+    """
     def __init__(
         self,
         *,
         audio: builtins.bytes = ...,
+        most_rate: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "most_rate", b"most_rate"]) -> None: ...
 
 global___ReadSpeechRequest = ReadSpeechRequest
 
@@ -565,16 +572,22 @@ class ReadSpeechResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SPEECH_TOKENS_FIELD_NUMBER: builtins.int
+    RATE_FIELD_NUMBER: builtins.int
+    rate: builtins.float
+    """1 or above: decoded at this speed, the tokens are timed as the recording is. 0, from a frontend
+    without this field, is 1.
+    """
     @property
     def speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """25 per second, ids 0 to 6560."""
+        """25 * rate per second, ids 0 to 6560."""
 
     def __init__(
         self,
         *,
         speech_tokens: collections.abc.Iterable[builtins.int] | None = ...,
+        rate: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["speech_tokens", b"speech_tokens"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rate", b"rate", "speech_tokens", b"speech_tokens"]) -> None: ...
 
 global___ReadSpeechResponse = ReadSpeechResponse
 

@@ -144,9 +144,9 @@ class VoiceMethods:
         if self._reader is None:
             raise FailedPrecondition(_NO_RECORDING)
         with self._reader.slot():
-            tokens = await self._reader.speech_tokens(request.audio)
-        telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(tokens)}))
-        return pb.ReadSpeechResponse(speech_tokens=tokens)
+            read = await self._reader.speech_tokens(request.audio, request.most_rate)
+        telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(read.tokens)}))
+        return pb.ReadSpeechResponse(speech_tokens=read.tokens, rate=read.rate)
 
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()

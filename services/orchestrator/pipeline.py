@@ -21,7 +21,7 @@ from services.orchestrator.speech.arriving_text import TextReplayBuffer
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.heard import Heard
 from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, pause_before
-from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
+from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
 from services.orchestrator.stages.engines import Engines
 from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
@@ -211,42 +211,10 @@ async def _speak(
             following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, metrics))
             spoken, decoded = await speaker.speak(stream, upcoming.sound)
             over.set()
-            _settle(spoken, decoded, metrics)
+            settle(spoken, decoded, metrics)
             before = len(spoken.spoken)
             upcoming = await following
     await sound.end()
-
-
-async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play, metrics: RequestMetrics) -> None:
-    """Voice conversion: speak what the recording `audio` (bytes of a sound file) says with the
-    voice of `utterance`, which has no text of its own. Hands the result to `play` (s16le, 24 kHz)
-    and fills `metrics`.
-
-    The speech tokens of the recording go straight to the decoder, without the speech-token model
-    (compatibility specification section 2.4), all of them as one sentence; a pause in it is not a
-    fault. Raises what `VoiceStage` and the decoder raise.
-    """
-    async with asyncio.TaskGroup() as group:
-        reading = group.create_task(stages.voices.speech(audio))
-        conditioning = group.create_task(stages.voices.conditioning(utterance.prompting))
-    metrics.voice = conditioning.result().voice
-    metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
-    stream = TokenStream(Sentence(0), utterance.seed)
-    stream.extend(reading.result())
-    stream.finish(GenerationTiming(prefill=0.0, first_hop=0.0, decode=0.0))
-    metrics.heard.analyzed(0)
-    sound = SilenceTrimmer(play, metrics.trimming, trimmed=utterance.trimmed)
-    sound.start(0)
-
-    async def play_decoded(audio: bytes) -> None:
-        metrics.heard.decoded()
-        await sound.play(audio)
-
-    decoded = await stages.token2wav.decode(
-        utterance, conditioning.result(), stream, play_decoded, metrics.engines, may_be_silent=True
-    )
-    await sound.end()
-    _settle(stream, decoded, metrics)
 
 
 def _early(
@@ -271,7 +239,7 @@ def _early(
     return until_played, decode if is_served_profile(utterance) else None
 
 
-def _settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> None:
+def settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> None:
     """Add a spoken sentence to the metrics."""
     metrics.takeovers += decoded.takeovers
     metrics.total.flow += decoded.summary.flow_milliseconds

@@ -20,6 +20,7 @@ from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.access.caller import current_call
+from services.orchestrator.conversion import convert
 from services.orchestrator.faults.brownout import BrownOut
 from services.orchestrator.faults.quarantine import Quarantine
 from services.orchestrator.faults.work import request_key
@@ -32,7 +33,7 @@ from services.orchestrator.load_control.wait_estimate import (
     ActiveRequest,
     RequestKind,
 )
-from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refuse_longer, speak
+from services.orchestrator.pipeline import RequestMetrics, Stages, refuse_longer, speak
 from services.orchestrator.reply import Reply, count_audible, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import FIGURES, logged
 from services.orchestrator.settings import OrchestratorSettings

@@ -4,6 +4,7 @@ speaker; and the parts of a model directory that a voice depends on.
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +17,7 @@ from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION,
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.prompts.features.resample import resample
+from services.frontend.prompts.finer_reading import conversion_step, step_within
 from services.frontend.prompts.onnx_network import OnnxNetwork, Port
 from services.frontend.prompts.recording_checks import check_recording
 from services.frontend.voices.voice import Voice
@@ -28,17 +30,26 @@ _NETWORK_RATE = whisper_mel.RATE
 """Sample rate of both networks, 16 kHz."""
 
 
+@dataclass(frozen=True)
+class ReadSpeech:
+    """The speech tokens of a recording, 25 * rate of them a second."""
+
+    tokens: tuple[int, ...]
+    rate: float = 1.0
+
+
 class PromptReader:
     """The speech tokenizer and the speaker encoder of a model directory. Holds no request state;
     thread-safe.
 
     device, threads: as in `OnnxNetwork`. Raises ModelError naming the file when one of the two is
-    missing, malformed, or has another signature. Source: compatibility specifications of
-    CosyVoice2, sections 1, 2.5 and 2.6, and CosyVoice3, section 2.4.
+    missing, malformed, or has another signature, and as `conversion_step`. Source: compatibility
+    specifications of CosyVoice2, sections 1, 2.5 and 2.6, and CosyVoice3, section 2.4.
     """
 
     def __init__(self, directory: ModelDirectory, *, device: str = "cpu", threads: int = 1) -> None:
         self._generation = generation_of(directory)
+        self._conversion_step = conversion_step(directory)
         self._tokenizer = OnnxNetwork(
             directory,
             self._generation.speech_tokenizer,
@@ -85,14 +96,17 @@ class PromptReader:
         except ValueError as error:
             raise InvalidRequest(f"the voice's {error}") from error
 
-    def speech_tokens(self, wave: Tensor, rate: int) -> tuple[int, ...]:
-        """The speech tokens of a recording, 25 per second. Blocks for a fraction of its duration.
-        wave, rate, errors: as `read`.
+    def speech_tokens(self, wave: Tensor, rate: int, most_rate: float = 1.0) -> ReadSpeech:
+        """The speech tokens of a recording that is converted: as finely as the directory says, and
+        at most `most_rate` times 25 per second. Blocks for a fraction of its duration. wave, rate,
+        errors: as `read`.
         """
-        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _NETWORK_RATE))
+        step = step_within(self._conversion_step, most_rate)
+        low = resample(_checked(wave, rate)[None], rate, _NETWORK_RATE)
+        return ReadSpeech(self._speech_tokens(low, step), whisper_mel.HOP / step)
 
-    def _speech_tokens(self, wave: Tensor) -> tuple[int, ...]:
-        log_mel = whisper_mel.whisper_log_mel(wave).numpy()
+    def _speech_tokens(self, wave: Tensor, step: int = whisper_mel.HOP) -> tuple[int, ...]:
+        log_mel = whisper_mel.whisper_log_mel(wave, step).numpy()
         tokens = self._tokenizer.run(log_mel, np.array([log_mel.shape[2]], np.int32)).reshape(-1)
         if len(tokens) == 0 or tokens.min() < 0 or tokens.max() >= SPEECH_VOCABULARY:
             output = f"{len(tokens)} tokens" + (f" from {tokens.min()} to {tokens.max()}" if len(tokens) else "")

@@ -15,7 +15,7 @@ import torch
 from cosyserve.errors import InvalidRequest, Overloaded
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.prompts.prompt_reader import PromptReader
+from services.frontend.prompts.prompt_reader import PromptReader, ReadSpeech
 from services.frontend.prompts.recording_checks import check_recording, require_plausible
 from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import Sound, trim_silence
@@ -130,13 +130,13 @@ class RecordingReader:
         sound = await decode(recording.audio)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self.analyse, voice_id, recording, sound)
 
-    async def speech_tokens(self, audio: bytes) -> tuple[int, ...]:
-        """The speech tokens of an audio file: 25 per second from its first sample on, including
-        silence. Raises as `voice` does.
+    async def speech_tokens(self, audio: bytes, most_rate: float = 1.0) -> ReadSpeech:
+        """The speech tokens of an audio file from its first sample on, including silence.
+        most_rate: as in `PromptReader.speech_tokens`. Raises as `voice` does.
         """
         sound = await decode(audio)
         return await asyncio.get_running_loop().run_in_executor(
-            self._worker, self._networks.speech_tokens, torch.from_numpy(sound.samples), sound.rate
+            self._worker, self._networks.speech_tokens, torch.from_numpy(sound.samples), sound.rate, most_rate
         )
 
     def analyse(self, voice_id: str, recording: PromptRecording, sound: Sound) -> Voice:

@@ -127,14 +127,15 @@ class VoiceStage:
         )
         return tuple(response.token_ids)
 
-    async def speech(self, audio: bytes) -> tuple[int, ...]:
-        """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
-        `recording` does.
+    async def speech(self, audio: bytes, most_rate: float) -> tuple[tuple[int, ...], float]:
+        """The speech tokens of the bytes of a sound file, and their rate, at most `most_rate` (at
+        least 1): 25 * rate are a second. Raises Overloaded as `recording` does.
         """
-        response = await self._ask(lambda stub: stub.ReadSpeech, pb.ReadSpeechRequest(audio=audio), self.reading)
+        request = pb.ReadSpeechRequest(audio=audio, most_rate=most_rate)
+        response = await self._ask(lambda stub: stub.ReadSpeech, request, self.reading)
         if not response.speech_tokens:
             raise InternalFault("the frontend read no speech token out of a recording")
-        return tuple(response.speech_tokens)
+        return tuple(response.speech_tokens), response.rate or 1.0
 
     async def page(self, size: int, token: str) -> pb.FrontendServiceListVoicesResponse:
         """A page of the voices, the token of the next page, and the model."""

@@ -240,6 +240,14 @@ async def test_the_timing_of_speech_is_kept(stub: Any) -> None:
     assert len(voice.prompt_speech_tokens) < lengths[0] + 10, "a prompt is trimmed"
 
 
+async def test_more_tokens_are_read_for_who_can_use_them(stub: Any) -> None:
+    once = await stub.ReadSpeech(speech())
+    assert once == await stub.ReadSpeech(pb.ReadSpeechRequest(audio=GOOD, most_rate=1.0))
+    finer = await stub.ReadSpeech(pb.ReadSpeechRequest(audio=GOOD, most_rate=1.25))
+    assert (once.rate, finer.rate) == (1.0, 1.25)
+    assert abs(len(finer.speech_tokens) - 1.25 * len(once.speech_tokens)) <= 2
+
+
 async def test_thirty_seconds_of_speech(stub: Any) -> None:
     rate = 16_000
     longest = np.tile(voices.voiced(rate), 27)[: 30 * rate]

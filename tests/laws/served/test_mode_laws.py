@@ -51,9 +51,9 @@ async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(
 
 async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack, recording: bytes) -> None:
     audio, _, summary = await heard(stack.client.convert_voice(recording, seed=11, voice="am_michael", onset="natural"))
-    assert len(audio) == 2 * 960 * summary.speech_tokens
-    # A token is 40 ms; at most one is lost at the end.
-    assert 0 <= len(recording) - 44 - len(audio) <= 2 * 2 * 960
+    # At most 40 ms are lost or added at the end, though there are more than 25 tokens a second.
+    assert abs(len(recording) - 44 - len(audio)) <= 2 * 960
+    assert 2 * 960 * summary.speech_tokens > 1.4 * len(audio)
     assert len(await convert(stack, recording, speed=2.0, onset="natural")) == pytest.approx(len(audio) / 2, rel=0.01)
     assert audio != await convert(stack, recording, voice="af_heart")
     assert audio != await convert(stack, recording, profile="upstream")

@@ -367,6 +367,40 @@ async def test_a_full_door_refuses_a_conversion(running: Stack) -> None:
     held.cancel()
 
 
+class Finer(PromptedFrontend):
+    """Reads a quarter more tokens than the reference where it may."""
+
+    async def ReadSpeech(
+        self, request: frontend_pb2.ReadSpeechRequest, context: Any
+    ) -> frontend_pb2.ReadSpeechResponse:
+        rate = 1.25 if request.most_rate >= 1.25 else 1.0
+        return frontend_pb2.ReadSpeechResponse(speech_tokens=[1] * int(80 * rate), rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens", "samples"),
+    [
+        ({}, 100, 80 * 960),
+        ({"speed": 0.5}, 100, 160 * 960),
+        ({"speed": 1.6}, 80, 50 * 960),
+        ({"speed": 2.0}, 80, 40 * 960),
+        ({"profile": profile_pb2.PROFILE_UPSTREAM}, 80, 80 * 960),
+    ],
+)
+async def test_more_tokens_are_spoken_as_much_faster(
+    fields: dict[str, Any], tokens: int, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the reference is followed, and where the decoder would have to be too fast, there are
+    no more tokens.
+    """
+    monkeypatch.setattr("tests.pipeline.misbehaving.PromptedFrontend", Finer)
+    async with misbehaving() as stub:
+        request = pb.ConvertVoiceRequest(audio=bytes(200), seed=1, onset=pb.ONSET_NATURAL, **fields)
+        responses = await all_of(stub.ConvertVoice(request, timeout=20))
+    assert responses[-1].summary.speech_tokens == tokens
+    assert len(audio_of(responses)) == 2 * samples
+
+
 class Reading(PromptedFrontend):
     """The shipped fakes speak sixty tokens."""
 

@@ -20,8 +20,9 @@ def whisper_filters(device: torch.device) -> Tensor:
     return slaney_filterbank(RATE, N_FFT, BINS, 0.0, RATE / 2).to(device)
 
 
-def whisper_log_mel(wave: Tensor) -> Tensor:
-    """Scaled decimal-log mel powers, float32 [batch, 128, samples // 160], 100 frames a second.
+def whisper_log_mel(wave: Tensor, hop: int = HOP) -> Tensor:
+    """Scaled decimal-log mel powers, float32 [batch, 128, samples // hop], a frame every
+    `hop` samples: 100 a second by default.
 
     wave: float32 [batch, samples] in [-1, 1] at 16 kHz, more than 200 samples (ValueError
     otherwise); it is not padded to 30 s. Values more than 8 decades under the loudest of their row
@@ -35,7 +36,7 @@ def whisper_log_mel(wave: Tensor) -> Tensor:
     spectrum = torch.stft(
         wave,
         N_FFT,
-        HOP,
+        hop,
         N_FFT,
         torch.hann_window(N_FFT, device=wave.device),
         center=True,
