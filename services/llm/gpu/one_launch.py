@@ -94,6 +94,7 @@ class OneLaunchStep:
             most_pages=memory.pages.shape[1], epsilon=config.rms_norm_eps,
         )  # fmt: skip
         self._require_room()
+        torch.cuda.synchronize(device)  # the first launch may be on another stream
 
     def launch(self) -> None:
         """Enqueue the step on the current stream; neither allocates nor waits."""
