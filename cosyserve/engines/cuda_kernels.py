@@ -25,9 +25,11 @@ from pathlib import Path
 from cosyserve.engines.kernel_cache import TRITON, Unsuitable
 
 log = logging.getLogger(__name__)
-_LIBRARIES = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12")
+_LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _PLACES = ("nvidia/cu13/lib", "nvidia/cu12/lib", "nvidia/cuda_nvrtc/lib")
 """Where the wheels that torch depends on have the library, below a directory of packages."""
+_DIGEST_BYTES = 32
+"""Of SHA-256, behind kept machine code."""
 _MAXIMUM_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 _WIDE_CLUSTERS = 14
@@ -68,16 +70,40 @@ def compile_kernels(source: str, capability: tuple[int, int], options: Sequence[
     arguments = [f"--gpu-architecture={name}", "--std=c++17", "--ptxas-options=-v", *options]
     key = hashlib.sha256("\0".join([version, source, *arguments]).encode()).hexdigest()
     kept = Path(os.environ[TRITON]) / f"cuda-{key[:32]}.cubin" if TRITON in os.environ else None
-    if kept is not None and kept.exists():
-        return Compiled(kept.read_bytes())
+    if kept is not None and (code := _read(kept)) is not None:
+        return Compiled(code)
     began = time.monotonic()
     compiled = _compile(nvrtc, source, arguments)
     log.info("start: a CUDA C++ kernel for %s was compiled in %.1f s", name, time.monotonic() - began)
     if kept is not None:
-        with tempfile.NamedTemporaryFile(dir=kept.parent, prefix="cuda-", delete=False) as file:
-            file.write(compiled.code)
-        Path(file.name).replace(kept)
+        _keep(compiled.code, kept)
     return compiled
+
+
+def _read(kept: Path) -> bytes | None:
+    """Machine code that `_keep` has written; None where there is none, or it is damaged. The driver
+    is not told a length, so what it gets has to be whole.
+    """
+    try:
+        written = kept.read_bytes()
+    except OSError:
+        return None
+    code, digest = written[:-_DIGEST_BYTES], written[-_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == digest else None
+
+
+def _keep(code: bytes, kept: Path) -> None:
+    """Write machine code and its digest. Without room for it, the next start compiles again."""
+    beside = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=kept.parent, prefix="cuda-", delete=False) as file:
+            beside = Path(file.name)
+            file.write(code + hashlib.sha256(code).digest())
+        beside.replace(kept)
+    except OSError as error:
+        log.warning("start: a compiled kernel cannot be kept for the next start: %s", error)
+        if beside is not None:
+            beside.unlink(missing_ok=True)
 
 
 def _nvrtc() -> tuple[str, ctypes.CDLL]:

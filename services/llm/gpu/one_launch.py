@@ -76,7 +76,10 @@ class OneLaunchStep:
         self._weights = OrderedWeights.of(model, self.programs)
         tiles = self._weights.most_gated
         code = compile_kernels(source(), (properties.major, properties.minor), definitions(config, tiles))
-        self._kernel = Module(code, driver).kernel("one_launch")
+        try:
+            self._kernel = Module(code, driver).kernel("one_launch")
+        except DriverError as error:
+            raise Unsuitable(f"the driver does not load one launch ({error}); {INSTEAD}") from error
         self._shape = LaunchShape(
             grid=(self.programs, 1, 1), block=THREADS, shared=STAGES * STAGE + shared_bytes(tiles), cooperative=True
         )

@@ -25,12 +25,20 @@ def require_own_gpu(driver: Driver, device: int, environ: Mapping[str, str] = os
     number in CUDA.
     """
     pipes = Path(environ.get(_PIPES) or _USUAL_PIPES)
-    if _enabled(driver, device) or (pipes / "control").exists():
+    if _enabled(driver, device) or _listens(pipes):
         raise Unsuitable(
             "COSYSERVE_LLM_GPU_DECODE=one_launch needs a GPU of its own, this process shares it by MPS, whose daemon "
             f"listens in {pipes}: give it a GPU of its own without MPS ({_PIPES} that names an empty directory), or "
             "set COSYSERVE_LLM_GPU_DECODE=launches"
         )
+
+
+def _listens(pipes: Path) -> bool:
+    """Whether a daemon listens there; one of another user, whose directory is closed, counts."""
+    try:
+        return (pipes / "control").exists()
+    except OSError:
+        return True
 
 
 def _enabled(driver: Driver, device: int) -> bool:

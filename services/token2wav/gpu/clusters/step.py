@@ -84,7 +84,7 @@ class ClusteredStep:
 
 def source() -> str:
     """CUDA C++ of the kernel."""
-    return "\n".join((SOURCE / f"{part}.cu").read_text() for part in PARTS)
+    return "\n".join((SOURCE / f"{part}.cu").read_text(encoding="utf-8") for part in PARTS)
 
 
 def capability_of(device: torch.device) -> tuple[int, int] | None:

@@ -1,5 +1,5 @@
 """From the mel in the streams' rings to the phases of their harmonics: `vocoder.source.F0Predictor`
-or `vocoder.causal.pitch.CausalPitch` in float64 and the cumulative sums of `vocoder.source`.
+or `vocoder.causal.source.CausalPitch` in float64 and the cumulative sums of `vocoder.source`.
 
 Rows are the frames of all windows, one window after the other; frame `i` of a window is frame first
 - before + i of its sentence. As in `windowed_convolution`, layers are zero outside the sentence,

@@ -80,6 +80,33 @@ def test_code_is_kept_by_source_target_and_options(compiler: Compiler, tmp_path:
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_damaged_code_is_compiled_again(compiler: Compiler, tmp_path: Path) -> None:
+    compile_kernels("kernel", (9, 0))
+    (kept,) = tmp_path.glob("cuda-*.cubin")
+    whole = kept.read_bytes()
+    for damaged in (whole[:-1], whole[:3], b"", b"x" + whole[1:]):
+        kept.write_bytes(damaged)
+        assert compile_kernels("kernel", (9, 0)).code == b"code"
+        assert kept.read_bytes() == whole
+    assert len(compiler.sources) == 5
+
+
+def test_code_that_cannot_be_kept_is_used(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(TRITON, str(tmp_path / "gone"))
+    assert compile_kernels("kernel", (9, 0)).code == b"code"
+    assert "cannot be kept" in caplog.text
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv(TRITON, str(tmp_path))
+    monkeypatch.setattr(Path, "replace", full)
+    assert compile_kernels("kernel", (9, 0)).code == b"code"
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_the_compiler_rejects_is_told_and_not_kept(compiler: Compiler, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(CompileError, match=r"kernels\.cu\(1\): error: bad"):

@@ -1,5 +1,5 @@
-"""The look-ahead layer in front of the diffusion transformer: the arithmetic of `flow.lookahead`
-over paged state, 25 tokens per unit.
+"""The look-ahead layer in front of the diffusion transformer: the arithmetic of
+`flow.layers.LookAhead` over paged state, 25 tokens per unit.
 """
 
 from collections.abc import Mapping
