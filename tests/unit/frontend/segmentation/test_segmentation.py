@@ -251,6 +251,37 @@ def test_segments_have_60_to_80_units_and_a_short_rest_is_glued() -> None:
     assert "".join(split(sentence * 12)) == sentence * 12
 
 
+class Looked:
+    """Terminators that count lookups."""
+
+    def __init__(self, terminators: str) -> None:
+        self.terminators, self.times = terminators, 0
+
+    def __contains__(self, character: str) -> bool:
+        self.times += 1
+        return character in self.terminators
+
+
+@pytest.mark.parametrize(("unit", "most_measured"), [("word ", 1), ("a. ", 3), ("。", 1), ('"', 1)])
+@pytest.mark.parametrize("size", [1, 50, 20_000])
+def test_each_character_is_looked_at_once_however_the_text_comes(unit: str, most_measured: int, size: int) -> None:
+    text, measured = (unit * 20_000)[:20_000], 0
+
+    def length(segment: str) -> int:
+        nonlocal measured
+        measured += 1
+        return len(segment)
+
+    splitter = Splitter("en", length)
+    looked = splitter._terminators = Looked(".?!;:")  # type: ignore[assignment]
+    segments = [segment for at in range(0, len(text), size) for segment in splitter.feed(text[at : at + size])]
+    segments += splitter.finish()
+    assert "".join(segments).startswith(text.rstrip())
+    assert looked.times <= len(text) + 2
+    # Once for each piece, and once more where a segment ends.
+    assert measured <= most_measured * (text.count(".") + 2)
+
+
 @pytest.mark.parametrize(
     ("language", "text", "sentence"),
     [("ja", "これはペン", "これはペン。"), ("de", "Das ist gut", "Das ist gut."), ("ar", "ما هذا؟", "ما هذا؟")],

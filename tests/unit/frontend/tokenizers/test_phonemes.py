@@ -3,6 +3,7 @@ it, and from no other.
 """
 
 import json
+import threading
 import time
 
 import pytest
@@ -164,6 +165,20 @@ def test_long_texts_take_no_longer_for_each_letter(tokenizer: PhonemeTokenizer, 
     # may fall into one.
     longer = min(seconds(16_000) for _ in range(3))
     assert longer < 250 * max(min(seconds(500) for _ in range(3)), 5e-4)
+
+
+def test_threads_do_not_disturb_each_other(tokenizer: PhonemeTokenizer) -> None:
+    texts = [f"The blorp{letter}mate of {letter}ingford sang." for letter in "abcdefghijklmnop"]
+    expected = [PhonemeTokenizer.encode(tokenizer, text) for text in texts]
+    result: list[list[list[int]]] = []
+    threads = [
+        threading.Thread(target=lambda: result.append([tokenizer.encode(text) for text in texts])) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert result == [expected] * 4
 
 
 def test_the_analyzer_drops_what_cannot_be_spoken(tokenizer: PhonemeTokenizer) -> None:

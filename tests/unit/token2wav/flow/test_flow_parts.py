@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from bench.real_size import PUBLISHED_FLOW
 from cosyserve.errors import InternalFault, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow import solver
 from services.token2wav.flow.flow import Flow, VoicePrompt
+from services.token2wav.flow.layers import Convolution, ProductConvolution
 from services.token2wav.flow.loading import load_flow
+from services.token2wav.flow.stream_cache import CachedPass
+from services.token2wav.flow.unet.encoder import relative_positions
+from services.token2wav.flow.unet.estimator import UnetNetwork
 from services.token2wav.flow.unet.weights import UnetConfig, read_flow_tensors
 from tests.stacks.up_process import TINY, TINY3
 
@@ -102,3 +108,40 @@ def test_nothing_follows_a_short_block(flow: Flow) -> None:
 def test_a_whole_pass_that_is_not_finite_is_a_fault(flow: Flow) -> None:
     with pytest.raises(InternalFault, match="not finite"):
         flow.prefix(voice(torch.inf), torch.arange(5), streaming=False, final=True)
+
+
+def test_distances_are_picked_as_the_shift_picks_them() -> None:
+    """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030
+    queries take several slices.
+    """
+    length = 1030
+    config = UnetConfig.read(BUNDLE)
+    network = UnetNetwork(config, read_flow_tensors(BUNDLE, config, CPU, torch.float32))
+    attention, width, heads = network.encoder.layers[0]._attention, config.encoder_width, config.encoder_heads
+    x = torch.randn(1, length, width, generator=torch.Generator().manual_seed(1))
+    positions = relative_positions(length, length, width, CPU)
+
+    def split(y: Tensor) -> Tensor:
+        return y.view(1, length, heads, -1).transpose(1, 2)
+
+    q, k, v = (split(y) for y in attention._in(x).chunk(3, dim=2))
+    by_distance = (q + attention._distance_bias) @ attention._position(positions).view(
+        -1, heads, width // heads
+    ).permute(1, 2, 0)
+    padded = F.pad(by_distance, (1, 0)).view(1, heads, 2 * length, length)
+    by_distance = padded[:, :, 1:].reshape(1, heads, length, 2 * length - 1)[..., :length]
+    score = ((q + attention._content_bias) @ k.transpose(2, 3) + by_distance) / (width // heads) ** 0.5
+    want = attention._out((score.softmax(3) @ v).transpose(1, 2).reshape(1, length, width))
+    torch.testing.assert_close(attention(x, CachedPass.whole(1), [positions], None), want, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("taps", [1, 3, 5])
+def test_a_convolution_as_one_product(taps: int) -> None:
+    generator = torch.Generator().manual_seed(taps)
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((7, 4, taps), (7,), (3, 20, 4)))
+    plain = Convolution(weight, bias)
+    made = ProductConvolution(plain)(x)
+    assert made.shape == (3, 21 - taps, 7)
+    torch.testing.assert_close(made, plain(x), atol=1e-5, rtol=0)
+    with torch.inference_mode():
+        assert torch.equal(ProductConvolution(plain)(x), made), "what is trained is what is served"
