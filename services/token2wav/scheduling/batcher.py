@@ -6,6 +6,7 @@ follows from when their players run dry (`next_step`). A first chunk may be held
 stream has work. The thread sleeps until tokens, a reader or a stream wakes it.
 """
 
+import copy
 import logging
 import threading
 from collections.abc import Mapping
@@ -277,7 +278,9 @@ class Batcher:
         with self._changed:
             self._forget(slot)
             if isinstance(error, Overloaded):
-                # The engine had no room: there is some when another stream has ended.
+                # The engine had no room: there is some when another stream has ended. The streams
+                # of a step fail with one error, and each has a time of its own.
+                error = copy.copy(error)
                 error.retry_after = self._budget.until_one_ends(
                     self._slots, self._clock.now(), promised_to(slot.sentence)
                 )
