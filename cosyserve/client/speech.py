@@ -272,9 +272,9 @@ class Speech:
             self.resumed += 1
             self._begin_again()
             return
-        delay = error.retry_after or min(
-            _BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS
-        )
+        delay = error.retry_after or _BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS)
+        if self.header is not None or not error.retry_after:
+            delay = min(delay, _LONGEST_BACK_OFF_SECONDS)  # a longer hint is for callers who hear nothing yet
         by_number = isinstance(error, Unavailable) and self._failures < self._resumptions
         if not by_number and delay > self._resume_left():
             raise error from cause

@@ -267,7 +267,8 @@ class ReplicaSet:
             await asyncio.sleep(_REWATCH_SECONDS)
 
     async def _follow_reports(self, replica: Replica) -> None:
-        # A report is sent just when a call begins, and takes time from it.
+        # A report is sent just when a call begins, and takes time from it. So `callers` of those
+        # who follow lacks one with a single address, which sends its calls there in any case.
         await self._changes.wait_for(lambda: len(self.replicas) > 1)
         await watch_load(replica.channel, replica, len(self.replicas))
 

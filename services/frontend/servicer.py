@@ -184,13 +184,14 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         self._active += 1
         try:
             call.count(request.text, self._settings.max_characters)
-            voice = await self._shown(request.voice) if request.HasField("voice") else None
             text = request.text if self._system is None else self._system.removed_from(request.text)
-            async for sentence in self._sentences(parts_of(self._analyzer, text, call.reading), call):
-                first.made()
-                message = call.message(sentence)
-                yield pb.AnalyzeResponse(sentence=message, warnings=call.warnings(message.index), voice=voice)
-                voice = None
+            with self._shown_beside(request) as voice:
+                async for sentence in self._sentences(parts_of(self._analyzer, text, call.reading), call):
+                    first.made()
+                    message = call.message(sentence)
+                    shown = None if voice is None else await voice
+                    yield pb.AnalyzeResponse(sentence=message, warnings=call.warnings(message.index), voice=shown)
+                    voice = None
             if closing := call.closing():
                 yield pb.AnalyzeResponse(**closing)
         finally:

@@ -3,10 +3,13 @@ text: a recording to clone, speech to convert, an instruction. Only lengths and 
 log or a trace.
 """
 
+import asyncio
 import base64
 import binascii
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,6 +21,7 @@ from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.generation import Generation
 from cosyserve.generations.prompt_cut import cut_for
 from cosyserve.spec import CHUNK_TOKENS
+from cosyserve.tasks import retrieve_error
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
@@ -73,6 +77,21 @@ class VoiceMethods:
         known = request.known_content_hash == voice.content_hash
         message = voice_pb2.Voice(id=voice.id, content_hash=voice.content_hash) if known else _voice_message(voice)
         return pb.GetVoiceResponse(voice=message, system_text_ids=self._system_ids, content_known=known)
+
+    @contextlib.contextmanager
+    def _shown_beside(self, request: pb.AnalyzeRequest) -> Iterator["asyncio.Task[pb.GetVoiceResponse] | None"]:
+        """The voice that a text asks for, which is read while the block runs; None: it asks for
+        none.
+        """
+        if not request.HasField("voice"):
+            yield None
+            return
+        reading = asyncio.create_task(self._shown(request.voice))
+        reading.add_done_callback(retrieve_error)
+        try:
+            yield reading
+        finally:
+            reading.cancel()
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
         _require_first_hop(request.first_hop_tokens)

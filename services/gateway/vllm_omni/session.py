@@ -41,7 +41,7 @@ async def stream(socket: WebSocket) -> None:
     try:
         await Session(socket, conversation).run()
     except (_Closed, WebSocketDisconnect):
-        await conversation.close(NORMAL)
+        pass
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
@@ -49,6 +49,9 @@ async def stream(socket: WebSocket) -> None:
         failure = failure_of(error)
         code = POLICY if failure.status < 500 else INTERNAL
         await conversation.refuse(error_message(error), code, failure.code)
+    finally:
+        # Also when this task is cancelled: a message may still be awaited.
+        await conversation.close(NORMAL)
 
 
 class Session:

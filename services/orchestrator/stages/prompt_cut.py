@@ -20,8 +20,11 @@ class PromptCut:
         self._said: dict[Replica, tuple[Identity, int]] = {}
 
     def says(self, replica: Replica, engine: Identity, first_hop_tokens: int) -> None:
-        """A replica answered. first_hop_tokens: 0, its prompts are not cut."""
-        self._said[replica] = engine, first_hop_tokens
+        """A replica answered. first_hop_tokens: 0, its prompts are not cut. An answer that comes
+        when the replica no longer serves says nothing: no later `changed` would take it away.
+        """
+        if replica.serving:
+            self._said[replica] = engine, first_hop_tokens
 
     def changed(self, serving: Collection[Replica]) -> None:
         """Call when the health of token2wav may have changed. A replica that comes back counts as a

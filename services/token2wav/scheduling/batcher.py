@@ -6,6 +6,7 @@ follows from when their players run dry (`next_step`). A first chunk may be held
 stream has work. The thread sleeps until tokens, a reader or a stream wakes it.
 """
 
+import copy
 import logging
 import threading
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from services.token2wav.scheduling.memory_budget import Budget, Limits, held_byt
 from services.token2wav.scheduling.neighbours import neighbours
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork, is_late
 from services.token2wav.scheduling.occupancy import Occupancy, watch
+from services.token2wav.scheduling.room_forecast import promised_to
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
@@ -101,9 +103,10 @@ class Batcher:
                 raise Unavailable("the decoder is closing")
             ahead, behind = neighbours(sentence, self._slots)
             now, follows = self._clock.now(), ahead is not None or behind is not None
-            self._budget.check_room(self._slots, needed, follows=follows, now=now)
+            waits = promised_to(sentence)
+            self._budget.check_room(self._slots, needed, follows=follows, now=now, utterance=waits)
             if not follows:
-                self._budget.room.opened()
+                self._budget.room.opened(waits)
             slot = StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load)
             slot.opens(now, ahead, behind)
             self._slots.append(slot)
@@ -275,8 +278,12 @@ class Batcher:
         with self._changed:
             self._forget(slot)
             if isinstance(error, Overloaded):
-                # The engine had no room: there is some when another stream has ended.
-                error.retry_after = self._budget.until_one_ends(self._slots, self._clock.now())
+                # The engine had no room: there is some when another stream has ended. The streams
+                # of a step fail with one error, and each has a time of its own.
+                error = copy.copy(error)
+                error.retry_after = self._budget.until_one_ends(
+                    self._slots, self._clock.now(), promised_to(slot.sentence)
+                )
         if not slot.cancelled:
             slot.deliver(error)
 

@@ -50,10 +50,19 @@ class Budget:
         self._lengths: deque[int] = deque(maxlen=_REMEMBERED)
         """Of the latest sentences, in tokens."""
 
-    def check_room(self, slots: Sequence[StreamSlot], needed: int, *, follows: bool = False, now: float = 0.0) -> None:
+    def check_room(
+        self,
+        slots: Sequence[StreamSlot],
+        needed: int,
+        *,
+        follows: bool = False,
+        now: float = 0.0,
+        utterance: int | None = 0,
+    ) -> None:
         """Raise Overloaded, with the time until room is expected, unless a stream that needs
         `needed` bytes, its reserve included, may be opened next to `slots`. now: in seconds of
-        their clock.
+        their clock. utterance: as in `RoomForecast.seconds`; a stream that follows is promised
+        nothing.
 
         follows: the stream belongs to a request that has a stream among them; one of those does not
         count, because each request may have one stream ahead. What streams without state would hold
@@ -63,7 +72,7 @@ class Budget:
         if not follows and len(counted) >= (most := self._limits.max_streams):
             raise Overloaded(
                 f"all {most} streams of the decoder are taken",
-                retry_after=self.until_one_ends(counted, now, 1 + len(counted) - most),
+                retry_after=self.until_one_ends(counted, now, utterance, missing=1 + len(counted) - most),
             )
         claims = [slot.bytes if follows and is_remade(slot) else _claim(slot) for slot in slots]
         claimed, most = sum(claims), self._limits.state_bytes
@@ -71,12 +80,18 @@ class Budget:
             held = [(slot.opened_at, claim) for slot, claim in zip(slots, claims, strict=True)]
             raise Overloaded(
                 f"the streams claim {claimed} of {most} bytes of decoder state and this one needs {needed}",
-                retry_after=self.room.seconds(held, claimed + needed - most, needed, now),
+                retry_after=self.room.seconds(
+                    held, claimed + needed - most, needed, now, None if follows else utterance
+                ),
             )
 
-    def until_one_ends(self, slots: Sequence[StreamSlot], now: float, missing: int = 1) -> float:
-        """Seconds until `missing` of these streams are expected to be over."""
-        return self.room.seconds([(slot.opened_at, 1) for slot in slots], missing, 1, now)
+    def until_one_ends(
+        self, slots: Sequence[StreamSlot], now: float, utterance: int | None = 0, *, missing: int = 1
+    ) -> float:
+        """Seconds until `missing` of these streams are expected to be over. utterance: as in
+        `RoomForecast.seconds`.
+        """
+        return self.room.seconds([(slot.opened_at, 1) for slot in slots], missing, 1, now, utterance)
 
     def needed(self, start_bytes: int, decoder: Decoder[Any]) -> int:
         """Bytes that a stream claims when it is opened."""

@@ -5,6 +5,8 @@ streams took, like the hint of the orchestrator's places.
 import math
 from collections.abc import Sequence
 
+from services.token2wav.inputs.request import Sentence
+
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.2, 30.0
 """Of a hint; a later time cannot be predicted."""
 _FIRST_GUESS = 1.0
@@ -24,30 +26,45 @@ class RoomForecast:
 
     def __init__(self) -> None:
         self._usual: float | None = None
-        self._promised: list[float] = []
-        """When those who were refused may come again, in order: each needs room of its own."""
+        self._promised: dict[object, float] = {}
+        """By utterance, when those who were refused may come again: each needs room of its own."""
 
-    def opened(self) -> None:
-        """A stream was admitted, perhaps one that was refused before."""
-        if self._promised:
-            self._promised.pop(0)
+    def opened(self, utterance: int | None = 0) -> None:
+        """A stream was admitted, perhaps one that was refused before. utterance: as in `seconds`;
+        of another number than any that was refused, it takes the place of the first of those.
+        """
+        if utterance is not None and self._promised:
+            earliest = min(self._promised, key=self._promised.__getitem__)
+            del self._promised[utterance if utterance in self._promised else earliest]
 
     def complete(self, seconds: float) -> None:
         """A stream was open for so long, up to the end of its sentence."""
         before = self._usual
         self._usual = seconds if before is None else before + _NEW_SHARE * (seconds - before)
 
-    def seconds(self, held: Sequence[tuple[float, float]], missing: float, needed: float, now: float) -> float:
+    def seconds(
+        self,
+        held: Sequence[tuple[float, float]],
+        missing: float,
+        needed: float,
+        now: float,
+        utterance: int | None = 0,
+    ) -> float:
         """Until the streams that hold the room are expected to have left what one more lacks, after
         those that were refused before. held: of each stream, when it was opened and how much it
         holds. missing: how much has to become free for one stream, needed: how much that one takes,
-        in the same unit.
+        in the same unit. utterance: who is promised room, as `promised_to` says; what the same one
+        was promised before is void.
         """
-        self._promised = [moment for moment in self._promised if moment + _RESERVED_SECONDS > now]
+        self._promised = {
+            who: moment
+            for who, moment in self._promised.items()
+            if moment + _RESERVED_SECONDS > now and who != utterance
+        }
         missing += needed * len(self._promised)
         wait = min(max(self._until_free(held, missing, now), SHORTEST_SECONDS), LONGEST_SECONDS)
-        if len(self._promised) < _MOST_PROMISES:
-            self._promised = sorted([*self._promised, now + wait])
+        if utterance is not None and len(self._promised) < _MOST_PROMISES:
+            self._promised[utterance or object()] = now + wait
         return wait
 
     def _until_free(self, held: Sequence[tuple[float, float]], missing: float, now: float) -> float:
@@ -64,3 +81,11 @@ class RoomForecast:
             if missing <= 0:
                 return seconds + rounds * usual
         return left[-1][0] + rounds * usual
+
+
+def promised_to(sentence: Sentence) -> int | None:
+    """Which utterance room is promised to when this sentence is refused; 0: one whose number is not
+    known. None: no room is promised, because somebody hears the utterance already, so its caller
+    asks again before the time in its hint.
+    """
+    return None if sentence.is_continued else sentence.utterance

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
+from cosyserve.metrics.first_result import FirstResult
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
@@ -21,6 +22,7 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
+from services.frontend.voices.voice_library import VoiceLibrary
 from tests.contract.frontend.frontend_calls import analyze, served, stream
 from tests.stacks.calls import conversation, refusal, refused, rest
 from tests.stacks.up_process import TINY
@@ -149,6 +151,22 @@ async def test_a_voice_comes_with_the_first_sentence_of_a_text(stub: Any) -> Non
 
     request.voice.id = "nobody"
     assert (await refused(rest(stub.Analyze(request))))[0] == grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_voice_is_read_beside_the_text_and_counts_for_no_sentence(
+    stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, read = asyncio.Event(), VoiceLibrary.voice
+
+    async def slow(library: VoiceLibrary, *which: str) -> Any:
+        await made.wait()
+        return await read(library, *which)
+
+    monkeypatch.setattr(VoiceLibrary, "voice", slow)
+    monkeypatch.setattr(FirstResult, "made", lambda _: made.set())
+    request = pb.AnalyzeRequest(text="One.", voice=pb.GetVoiceRequest(id="zs_a"))
+    (only,) = await asyncio.wait_for(rest(stub.Analyze(request)), 10)
+    assert (only.sentence.text, only.voice.voice.id) == ("One.", "zs_a")
 
 
 async def test_voices(stub: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve.engines.compatibility import Identity
 from cosyserve.generations.prompt_cut import cut_for
+from cosyserve.rpc.replicas import Replica
 from cosyserve.v1 import identity_pb2, profile_pb2, voice_pb2
 from services.orchestrator.speech.utterance import tokens_to_first_border
 from services.orchestrator.stages.prompt_cut import PromptCut
@@ -22,8 +23,9 @@ from tests.stacks.scripted_stages import Stack, stack
 ENGINE, OTHER = (Identity("model", "torch", precision, "cuda") for precision in ("cut", "whole"))
 
 
-def replica() -> Any:
-    return object()
+def replica() -> Replica:
+    channel: Any = None
+    return Replica("here", channel, serving=True)
 
 
 def prompt(tokens: int) -> voice_pb2.PromptRecording:
@@ -75,6 +77,9 @@ def test_where_replicas_differ_the_one_that_speaks_the_request_decides() -> None
     cut.says(old, OTHER, 0)
     assert (cut.first_hop(87, 1, ENGINE), cut.first_hop(87, 1, OTHER), cut.first_hop_tokens) == (20, 13, 0)
     cut.changed([new])
+    assert (cut.first_hop(87, 1, OTHER), cut.first_hop_tokens) == (20, 20)
+    old.serving = False
+    cut.says(old, OTHER, 0)  # its last answer comes late
     assert (cut.first_hop(87, 1, OTHER), cut.first_hop_tokens) == (20, 20)
 
 

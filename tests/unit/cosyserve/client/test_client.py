@@ -11,6 +11,7 @@ import pytest
 from cosyserve import errors
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
+from cosyserve.client import speech as client_speech
 from cosyserve.client.types import Chunk, Header, Prompt
 from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
 from tests.unit.cosyserve.client.serving import RESPONSE, WHOLE, Answer, answering, complete, opened, speech_of
@@ -175,6 +176,17 @@ async def test_what_was_begun_is_taken_up_for_so_many_seconds() -> None:
             await client.synthesize("x", resume_seconds=0.5).read()
         assert 3 <= len(door.requests) <= 6
     assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("error", [errors.Overloaded, errors.Unavailable])
+async def test_a_listener_does_not_wait_as_long_as_a_hint_for_new_callers_says(
+    monkeypatch: pytest.MonkeyPatch, error: type[errors.CosyserveError]
+) -> None:
+    monkeypatch.setattr(client_speech, "_LONGEST_BACK_OFF_SECONDS", 0.01)
+    refused = answering(lambda _: [], error("no place", retry_after=30.0))
+    async with opened(_broken_after(1), refused, refused, complete) as (client, door):
+        assert await client.synthesize("x", resume_seconds=20).read() == WHOLE
+    assert [request.start_sample for request in door.requests] == [0, 25, 25, 25]
 
 
 async def test_leaving_the_block_hangs_up() -> None:

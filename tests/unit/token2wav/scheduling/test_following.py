@@ -2,6 +2,7 @@
 
 import queue
 import time
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -51,6 +52,17 @@ def test_the_second_is_due_when_the_first_has_been_played(batcher: Batcher) -> N
     assert (second.is_playing, second.plays_until) == (True, pytest.approx(100.4 + 0.5))
     second.update_deadline(101.0)  # the player has run dry and waits for the other half
     assert second.plays_until == pytest.approx(101.0 + 0.5)
+
+
+def test_each_stream_of_a_step_without_memory_has_a_time_of_its_own() -> None:
+    clock = Mock(spec_set=["now"], **{"now.return_value": 100.0})
+    batcher = Batcher({Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=3, state_bytes=1 << 40), clock=clock)
+    full, told = Overloaded("no memory left for this step"), queue.Queue[Any]()
+    works: list[Any] = [Mock(slot=batcher.open(sentence(0, utterance), told.put)) for utterance in (1, 2, 3)]
+    batcher._runner = Mock(**{"run.return_value": full})
+    batcher._step(works)
+    assert [told.get_nowait().retry_after for _ in works] == [1.0, 2.0, 1.0]
+    assert full.retry_after is None
 
 
 def test_what_the_second_has_delivered_is_played_after_the_first(batcher: Batcher) -> None:

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cosyserve.errors import Overloaded
+from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.memory_budget import Budget, Limits
-from services.token2wav.scheduling.room_forecast import LONGEST_SECONDS, SHORTEST_SECONDS, RoomForecast
+from services.token2wav.scheduling.room_forecast import LONGEST_SECONDS, SHORTEST_SECONDS, RoomForecast, promised_to
 
 
 def forecast(*seconds: float) -> RoomForecast:
@@ -39,6 +41,37 @@ def test_each_refused_caller_gets_a_later_time_until_one_of_them_is_admitted() -
     room.opened()
     assert room.seconds(held, 100, 100, 3.0) == 5.0
     assert room.seconds([(8.0, 100.0)], 100, 100, 9.0) == 3.0, "their promises are over"
+
+
+def test_one_who_asks_again_is_promised_room_once() -> None:
+    room, held = forecast(4.0), [(0.0, 100.0), (2.0, 100.0)]
+    assert [room.seconds(held, 100, 100, 3.0, utterance=7) for _ in range(50)] == [1.0] * 50
+    assert room.seconds(held, 100, 100, 3.0, utterance=8) == 3.0
+    assert room.seconds(held, 100, 100, 3.0, utterance=9) == 5.0
+    room.opened(8)
+    assert room.seconds(held, 100, 100, 3.0, utterance=7) == 3.0, "it comes behind the other one now"
+
+
+def test_nothing_is_promised_to_one_whose_listener_hears_already() -> None:
+    room, held = forecast(4.0), [(0.0, 100.0), (2.0, 100.0)]
+    assert [room.seconds(held, 100, 100, 3.0, utterance=None) for _ in range(50)] == [1.0] * 50
+    assert room.seconds(held, 100, 100, 3.0, utterance=1) == 1.0
+    room.opened(None)
+    assert room.seconds(held, 100, 100, 3.0, utterance=None) == 3.0, "what it takes was promised to nobody"
+    voice = Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32))
+    assert promised_to(Sentence(voice, utterance=5)) == 5
+    assert promised_to(Sentence(voice, utterance=5, sentence_index=1)) is None
+    assert promised_to(Sentence(voice, utterance=5, start_sample=480)) is None
+
+
+def test_a_sentence_refused_beside_its_request_is_promised_nothing() -> None:
+    budget = Budget(Limits(max_streams=9, state_bytes=1000))
+    slots, hints = [slot(5.0), slot(6.0)], list[float | None]()
+    for follows in (True, True, True, False):
+        with pytest.raises(Overloaded) as refused:
+            budget.check_room(slots, 300, follows=follows, now=5.5)
+        hints.append(refused.value.retry_after)
+    assert hints == [0.5] * 4
 
 
 def test_the_latest_streams_count_most_and_a_second_is_supposed_before_any() -> None:
