@@ -224,3 +224,21 @@ async def test_a_text_of_which_nothing_is_heard_keeps_nobody_waiting_for_its_voi
     running.scripts["frontend"][0].analysis = nothing
     assert (await speak(running, "word"))[0] == b""
     assert running.scripts["frontend"][0].voices_asked == [""]
+
+
+@pytest.mark.start(replicas={"frontend": 2}, voice=prompted_voice("anna", [1], [2, 3]))
+async def test_a_voice_that_is_deleted_while_it_is_heard_is_not_asked_for_again(running: Stack) -> None:
+    """The frontend is lost in mid-text; the one that takes over need not find the voice."""
+    sentences = 0
+
+    async def lose(context: Any) -> None:
+        nonlocal sentences
+        sentences += 1
+        if sentences == 3:
+            await asyncio.sleep(0.05)  # a status must not overtake what was written
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+
+    for script in running.scripts["frontend"]:
+        script.analyze = lose
+    assert (await speak(running, "one two three four", voice="anna"))[0] == expected_audio("one two three four")
+    assert [name for script in running.scripts["frontend"] for name in script.voices_beside] == ["anna"]
