@@ -82,7 +82,7 @@ class VoiceContents:
         self._drop(question.key())
 
     def deleted(self, voice_id: str) -> None:
-        """Nothing is kept of the voice, whoever asked for it and by whatever name; of another
+        """Nothing is kept of the voice, for any caller and under any name; of another
         tenant's voice with the same id neither, which is then sent again.
         """
         for key in [key for key, voice in self._kept.items() if voice_id in (key[1], voice.id)]:
