@@ -30,6 +30,7 @@ from recipes.demo_voice.voices import Corpus, voices
 from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
+from services.frontend.prompts.finer_reading import FILE as READING
 from services.frontend.voices.speaker_file import FILE as VOICE_FILE
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.engine.weights import load_tensors
@@ -47,7 +48,7 @@ TEXT = (
     "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json", "phonemes/lexicon.tsv.gz",
     "phonemes/letters.tsv.gz",
 )  # fmt: skip
-FILES = (*TEXT, LLM, FLOW, VOCODER, TOKENIZER_ONNX, SPEAKER, VOICE_FILE)
+FILES = (*TEXT, LLM, FLOW, VOCODER, TOKENIZER_ONNX, READING, SPEAKER, VOICE_FILE)
 PACKED = (FLOW, VOCODER)
 """Deflated, which takes a tenth off; the service that reads llm.pt maps it into memory, so that one
 stays plain.

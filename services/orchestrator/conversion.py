@@ -32,6 +32,7 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
     metrics.voice = conditioning.result().voice
     metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
     tokens, rate = reading.result()
+    metrics.engines.token_rate = rate
     stream = TokenStream(Sentence(0, rate=rate), utterance.seed)
     stream.extend(tokens)
     stream.finish(GenerationTiming(prefill=0.0, first_hop=0.0, decode=0.0))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cosyserve import spec
-from cosyserve.errors import InvalidRequest
+from cosyserve.errors import InvalidRequest, NotFound
 from services.orchestrator import retries
 from services.orchestrator.aligning.workers import AlignerWorkers
 from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_of
@@ -142,11 +142,16 @@ async def _read(
         await analyzed.put(sentence)
 
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
-    takeovers = await (
-        frontend.analyze(utterance, take, warnings, asked)
-        if text is None
-        else frontend.analyze_stream(utterance, text, take, warnings)
-    )
+    try:
+        takeovers = await (
+            frontend.analyze(utterance, take, warnings, asked)
+            if text is None
+            else frontend.analyze_stream(utterance, text, take, warnings)
+        )
+    except NotFound:
+        if asked is not None:
+            stages.voices.contents.missing(asked)
+        raise
     metrics.takeovers += takeovers
     await analyzed.put(None)
 

@@ -81,6 +81,8 @@ class Script:
     """Ids of the voices that were asked for together with a text."""
     answers_beside: bool = True
     """Whether they are answered; a frontend of an earlier release does not."""
+    speech_rate: float = 0.0
+    """Of the tokens of a recording that is converted; 0: of an earlier release."""
     lists: int = 0
     """ListVoices calls."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
@@ -245,7 +247,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     ) -> frontend_pb2.ReadSpeechResponse:
         """The bytes of the sound are its tokens."""
         await self._reading(context)
-        return frontend_pb2.ReadSpeechResponse(speech_tokens=list(request.audio))
+        return frontend_pb2.ReadSpeechResponse(speech_tokens=list(request.audio), rate=self.script.speech_rate)
 
     async def ReadInstruction(
         self, request: frontend_pb2.ReadInstructionRequest, context: Any

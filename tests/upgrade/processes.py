@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.layout import free_ports
-from tests.stacks.up_process import DEMO
+from tests.stacks.up_process import DEMO, ROOT
 from tests.upgrade.trees import Tree
 
 STARTING_SECONDS = 240.0
@@ -51,8 +51,10 @@ async def running(tree: Tree, service: str, port: int = 0, **settings: str) -> A
 
 
 def stage(tree: Tree, service: str, voices: Path) -> "contextlib.AbstractAsyncContextManager[str]":
-    """A stage with the bundled voice. voices: the folder of made voices, which frontends share."""
-    settings = {"MODEL": str(DEMO)}
+    """A stage with the bundled voice of its tree. voices: the folder of made voices, which
+    frontends share.
+    """
+    settings = {"MODEL": str(tree.root / DEMO.relative_to(ROOT))}
     settings |= {"VOICES_URL": str(voices)} if service == "frontend" else {"DEVICE": "cpu"}
     return running(tree, service, **settings)
 

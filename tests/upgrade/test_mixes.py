@@ -60,6 +60,17 @@ async def alone(releases: Releases, expected: dict[str, Any]) -> dict[str, Any]:
     return expected
 
 
+def agrees(found: dict[str, Any], wanted: dict[str, Any], mix: Mix) -> bool:
+    """A recording that is converted is read more finely by a new frontend for a new orchestrator
+    alone; the conversion of any other mix has another engine by name.
+    """
+    conversion = "ConvertVoice"
+    if mix[:2] != NEW[:2]:
+        assert found[conversion][0] != wanted[conversion][0]
+        found, wanted = {**found, conversion: None}, {**wanted, conversion: None}
+    return found == wanted
+
+
 async def test_the_old_stages_speak_like_the_new_ones(releases: Releases) -> None:
     """One sentence through each old stage beside new ones, and each new one beside old ones."""
     mixes = [NEW, *ONE_IS_OLD, *ONE_IS_NEW]
@@ -72,7 +83,8 @@ async def test_the_old_stages_speak_like_the_new_ones(releases: Releases) -> Non
 async def test_every_call_of_the_client_of_this_release(releases: Releases, expected: dict[str, Any], mix: Mix) -> None:
     wanted = await alone(releases, expected)
     async with releases.mixed(mix) as address:
-        assert await called(releases.trees["new"], address, releases.fresh_name()) == wanted
+        found = await called(releases.trees["new"], address, releases.fresh_name())
+    assert agrees(found, wanted, mix), (found, wanted)
 
 
 @pytest.mark.parametrize("mix", [NEW, *ONE_IS_OLD, *ONE_IS_NEW], ids="-".join)
@@ -81,4 +93,5 @@ async def test_every_call_of_the_client_of_the_last_release(
 ) -> None:
     wanted = await alone(releases, expected)
     async with releases.mixed(mix) as address:
-        assert await called(releases.trees["old"], address, releases.fresh_name()) == wanted
+        found = await called(releases.trees["old"], address, releases.fresh_name())
+    assert agrees(found, wanted, mix), (found, wanted)

@@ -9,15 +9,17 @@ import json
 from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.prompts.finer_reading import FILE as READING
+from services.frontend.prompts.finer_reading import KEY as FRAME_STEP
 
 TEXT_ROWS = 80
 """Rows of the text embedding: the phoneme symbols and some to spare."""
 
 YAML = """\
 # Sizes of the bundled voice. The keys are those of a published CosyVoice2 directory, but for three that
-# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and three of \
+# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and two of \
 our own
-# (text.split, llm.shortest_limit, speech_tokenizer.conversion_frame_step). Tags are data; nothing is constructed.
+# (text.split, llm.shortest_limit). Tags are data; nothing is constructed.
 sample_rate: 24000
 llm_input_size: 256
 llm_output_size: 256
@@ -31,10 +33,6 @@ num_decoding_left_chunks: -1
 text:
     # The model was trained on sentences one by one: of several in one utterance it leaves words out.
     split: 'sentences'
-
-speech_tokenizer:
-    # A recording that is converted is read with frames 6.9 ms apart in place of 10: 36 tokens a second.
-    conversion_frame_step: 110
 
 llm: !new:cosyvoice.llm.llm.Qwen2LM
     llm_input_size: !ref <llm_input_size>
@@ -137,6 +135,11 @@ feat_extractor: !name:matcha.utils.audio.mel_spectrogram
     center: False
 """
 
+CONVERSION = {FRAME_STEP: 110}
+"""A recording that is converted is read with frames 6.9 ms apart in place of 10: 36 tokens a
+second.
+"""
+
 BACKBONE = {
     "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 576, "num_hidden_layers": 6,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TEXT_ROWS, "rope_theta": 10000.0,
@@ -146,13 +149,14 @@ BACKBONE = {
 
 
 def model_directory(work: Path) -> ModelDirectory:
-    """`WORK/model` with the yaml and the backbone's config in it; files that are there already are
-    left as they are.
+    """`WORK/model` with the yaml, the backbone's config and the reading of conversions in it; files
+    that are there already are left as they are.
     """
     directory = work / "model"
     for name, content in {
         "cosyvoice2.yaml": YAML,
         "CosyVoice-BlankEN/config.json": json.dumps(BACKBONE, indent=1) + "\n",
+        READING: json.dumps(CONVERSION) + "\n",
     }.items():
         path = directory / name
         if not path.exists():

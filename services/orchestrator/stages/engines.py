@@ -27,18 +27,25 @@ class Engines:
     token2wav: Identity | None = None
     silent: SilentTokens | None = None
     """Tokens of which long runs are not spoken, as the LLM names them."""
+    token_rate: float = 1.0
+    """Of a conversion, whose recording was read with 25 * token_rate speech tokens a second: a
+    frontend or an orchestrator of another release may read it with more or fewer.
+    """
     euler_steps: int = spec.EULER_STEPS
     """That token2wav takes in each block."""
 
     @property
     def name(self) -> str:
-        """Opaque; equal exactly if both engines, the tokens that are not spoken and ASSEMBLY are.
-        Final when the first audio is there.
+        """Opaque; equal exactly if both engines, the tokens that are not spoken, the token rate and
+        ASSEMBLY are. Final when the first audio is there.
         """
         parts: tuple[object, ...] = (self.llm, self.token2wav, ASSEMBLY)
         # Without silent tokens the name is that of releases that leave none out.
         if self.silent is not None:
             parts += (sorted(self.silent.ids), self.silent.longest_run)
+        # With 25 tokens a second the name is that of releases that read no recording otherwise.
+        if self.token_rate != 1.0:
+            parts += ("token_rate", self.token_rate)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def require(self) -> None:

@@ -65,6 +65,8 @@ class FrontendStage:
             ) as (call, response):
                 if asked is not None:
                     asked.answered(response.voice if response and response.HasField("voice") else None)
+                    # It may be deleted while it is heard; who takes over need not find it.
+                    request.ClearField("voice")
                 while response is not None:
                     await _receive(response, utterance, taken, warnings, timer)
                     response = await read(call)

@@ -13,6 +13,8 @@ from services.orchestrator.speech.conditioning import Voice
 _KEPT_BYTES = 1 << 26
 _ID_BYTES = 40
 """Of an id, as a Python integer in a tuple."""
+_ENTRY_BYTES = 1024
+"""Of names, hashes and the objects around them."""
 _Key = tuple[str | None, str]
 
 
@@ -34,6 +36,10 @@ class VoiceQuestion:
         """
         if not self._answer.done():
             self._answer.set_result(response)
+
+    def key(self) -> tuple[str | None, str]:
+        """The tenant that asks, None for everyone's, and the name."""
+        return self.request.tenant if self.request.HasField("tenant") else None, self.request.id
 
     async def answer(self) -> pb.GetVoiceResponse | None:
         """Wait for `answered`."""
@@ -61,19 +67,33 @@ class VoiceContents:
         """The voice of an answer, whose content is kept. Raises InternalFault for one that leaves
         out a content that was not named.
         """
-        request, known = question.request, question.known
+        known = question.known
         if not response.content_known:
             voice = read_voice(response)
         elif known is None or response.voice.content_hash != known.content_hash:
             raise InternalFault("the frontend left out the content of a voice that was not named to it")
         else:
             voice = replace(known, id=response.voice.id, system_text_ids=tuple(response.system_text_ids))
-        self._keep((request.tenant if request.HasField("tenant") else None, request.id), voice)
+        self._keep(question.key(), voice)
         return voice
 
-    def _keep(self, key: _Key, voice: Voice) -> None:
+    def missing(self, question: VoiceQuestion) -> None:
+        """The frontend has no such voice: nothing of it is kept."""
+        self._drop(question.key())
+
+    def deleted(self, voice_id: str) -> None:
+        """Nothing is kept of the voice, for any caller and under any name; of another
+        tenant's voice with the same id neither, which is then sent again.
+        """
+        for key in [key for key, voice in self._kept.items() if voice_id in (key[1], voice.id)]:
+            self._drop(key)
+
+    def _drop(self, key: _Key) -> None:
         if (before := self._kept.pop(key, None)) is not None:
             self._bytes -= _size(before)
+
+    def _keep(self, key: _Key, voice: Voice) -> None:
+        self._drop(key)
         self._kept[key] = voice
         self._bytes += _size(voice)
         while self._bytes > self._most_bytes:
@@ -96,4 +116,4 @@ def read_voice(response: pb.GetVoiceResponse | pb.ReadRecordingResponse) -> Voic
 
 def _size(voice: Voice) -> int:
     ids = len(voice.prompt_text_ids) + len(voice.prompt_speech_tokens) + len(voice.system_text_ids)
-    return len(voice.prompt_mel) + len(voice.speaker_embedding) + _ID_BYTES * ids
+    return _ENTRY_BYTES + len(voice.prompt_mel) + len(voice.speaker_embedding) + _ID_BYTES * ids

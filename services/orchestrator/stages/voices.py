@@ -9,7 +9,7 @@ from typing import TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, FailedPrecondition, InternalFault
+from cosyserve.errors import CosyserveError, FailedPrecondition, InternalFault, NotFound
 from cosyserve.rpc.calls import answer
 from cosyserve.rpc.deadlines import for_stage
 from cosyserve.rpc.replicas import Replica, ReplicaSet
@@ -100,7 +100,11 @@ class VoiceStage:
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound if there is none."""
         question = self._question(name)
-        response = await self._ask(lambda stub: stub.GetVoice, question.request, hedged="GetVoice")
+        try:
+            response = await self._ask(lambda stub: stub.GetVoice, question.request, hedged="GetVoice")
+        except NotFound:
+            self.contents.missing(question)
+            raise
         return self._shown(response, self.contents.voice(question, response))
 
     def _question(self, name: str) -> VoiceQuestion:
@@ -197,6 +201,7 @@ class VoiceStage:
                     raise
 
         await call_with_failover(self.replicas, self.policy, attempt)
+        self.contents.deleted(voice_id)
 
     def _shown(self, response: pb.GetVoiceResponse | pb.ReadRecordingResponse, voice: Voice) -> Voice:
         self.model.has_system_part = bool(response.system_text_ids)

@@ -348,6 +348,23 @@ async def test_resume_and_engine(running: Stack) -> None:
     await refusal(convert(running, seed=1, start_sample=10**6), grpc.StatusCode.OUT_OF_RANGE, "57600 samples")
 
 
+@pytest.mark.start(voice=ANNA)
+async def test_a_conversion_is_not_resumed_with_another_rate_of_its_tokens(running: Stack) -> None:
+    """Its frontend or its orchestrator was replaced by one that reads more or fewer tokens."""
+    script = running.scripts["frontend"][0]
+    engines: dict[float, str] = {}
+    for rate in (0.0, 1.0, 160 / 110):
+        script.speech_rate = rate
+        engines[rate] = (await convert(running, seed=1))[1][0].header.engine
+    assert engines[0.0] == engines[1.0] != engines[160 / 110]
+    await convert(running, seed=1, start_sample=960, engine=engines[160 / 110])
+    await refusal(convert(running, seed=1, start_sample=960, engine=engines[1.0]), grpc.StatusCode.FAILED_PRECONDITION)
+    script.speech_rate = 0.0
+    await refusal(
+        convert(running, seed=1, start_sample=960, engine=engines[160 / 110]), grpc.StatusCode.FAILED_PRECONDITION
+    )
+
+
 @pytest.mark.start(replicas={"token2wav": 2, "frontend": 2}, voice=ANNA, **IMPATIENT)
 async def test_a_decoder_that_dies_is_replaced(running: Stack) -> None:
     hook(running, "token2wav", abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 9_600))

@@ -19,6 +19,7 @@ from cosyserve.rpc.calls import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import synthesis_pb2, voice_pb2
 from services.orchestrator.speech.conditioning import Conditioning, Voice
+from services.orchestrator.stages.voice_contents import VoiceContents
 from services.orchestrator.voice_warming import VoiceWarming
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile
@@ -224,3 +225,34 @@ async def test_a_text_of_which_nothing_is_heard_keeps_nobody_waiting_for_its_voi
     running.scripts["frontend"][0].analysis = nothing
     assert (await speak(running, "word"))[0] == b""
     assert running.scripts["frontend"][0].voices_asked == [""]
+
+
+@pytest.mark.start(replicas={"frontend": 2}, voice=prompted_voice("anna", [1], [2, 3]))
+async def test_a_voice_that_is_deleted_while_it_is_heard_is_not_asked_for_again(running: Stack) -> None:
+    """The frontend is lost in mid-text; the one that takes over need not find the voice."""
+    sentences = 0
+
+    async def lose(context: Any) -> None:
+        nonlocal sentences
+        sentences += 1
+        if sentences == 3:
+            await asyncio.sleep(0.05)  # a status must not overtake what was written
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+
+    for script in running.scripts["frontend"]:
+        script.analyze = lose
+    assert (await speak(running, "one two three four", voice="anna"))[0] == expected_audio("one two three four")
+    assert [name for script in running.scripts["frontend"] for name in script.voices_beside] == ["anna"]
+
+
+@pytest.mark.start(voice=prompted_voice("anna", [1], [2, 3]))
+async def test_the_orchestrator_keeps_nothing_of_a_voice_that_is_gone(
+    running: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[str] = []
+    before = VoiceContents.missing
+    monkeypatch.setattr(
+        VoiceContents, "missing", lambda self, asked: (dropped.append(asked.request.id), before(self, asked))[1]
+    )
+    assert (await refused(speak(running, "word", voice="nobody")))[0] == grpc.StatusCode.NOT_FOUND
+    assert dropped == ["nobody"]

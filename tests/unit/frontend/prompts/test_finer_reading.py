@@ -8,29 +8,46 @@ import torch
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.prompts.features.whisper_mel import HOP, whisper_log_mel
-from services.frontend.prompts.finer_reading import conversion_step, step_within
+from services.frontend.prompts.finer_reading import FILE, conversion_step, step_within
 from services.frontend.prompts.prompt_reader import PromptReader
 from tests.stacks.up_process import DEMO
 
 RATE = 16_000
 
 
-@pytest.mark.parametrize(("yaml", "step"), [("", HOP), ("speech_tokenizer: {conversion_frame_step: 128}", 128)])
-def test_the_directory_says_how_finely(tmp_path: Path, yaml: str, step: int) -> None:
-    (tmp_path / "cosyvoice2.yaml").write_text(f"sample_rate: 24000\n{yaml}\n")
-    assert conversion_step(ModelDirectory(tmp_path)) == step
+@pytest.mark.parametrize("content", [None, "", " \n", "null", "{}", '{"conversion_frame_step": null}'])
+def test_a_directory_that_says_nothing_is_read_as_the_reference_does(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / FILE).write_text(content)
+    assert conversion_step(ModelDirectory(tmp_path)) == HOP
 
 
-@pytest.mark.parametrize("value", ["79", "161", "true", "'9'"])
+def test_the_directory_says_how_finely(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"conversion_frame_step": 128}')
+    assert conversion_step(ModelDirectory(tmp_path)) == 128
+
+
+@pytest.mark.parametrize("value", ["79", "161", "true", '"90"', "NaN"])
 def test_other_steps_are_refused(tmp_path: Path, value: str) -> None:
-    (tmp_path / "cosyvoice2.yaml").write_text(f"speech_tokenizer: {{conversion_frame_step: {value}}}\n")
+    (tmp_path / FILE).write_text(f'{{"conversion_frame_step": {value}}}')
     with pytest.raises(ModelError, match=r"conversion_frame_step is .*, must be a whole number from 80 to 160"):
         conversion_step(ModelDirectory(tmp_path))
 
 
-def test_a_section_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cosyvoice2.yaml").write_text("speech_tokenizer: small\n")
-    with pytest.raises(ModelError, match="is 'small'"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[110]", "expected a mapping"),
+        (b'{"frame_step": 110}', "unknown key 'frame_step'"),
+        (b"{", "not a readable JSON file"),
+        (b"\xff", "not a readable JSON file"),
+        (b"[" * 4000, "not a readable JSON file"),
+        (b" " * 5000, "larger than 4096 bytes"),
+    ],
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(ModelError, match=f"{FILE}: {said}"):
         conversion_step(ModelDirectory(tmp_path))
 
 

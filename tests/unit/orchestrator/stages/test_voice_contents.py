@@ -50,7 +50,7 @@ async def test_each_tenant_asks_for_itself() -> None:
 
 
 async def test_the_least_recently_used_are_dropped() -> None:
-    size = 2 * 2 * 80 * 4 + 4 * 192 + 40 * 4
+    size = 1024 + 2 * 2 * 80 * 4 + 4 * 192 + 40 * 4
     contents = VoiceContents(most_bytes=2 * size)
     for name in ("anna", "bert", "anna", "carl"):
         contents.voice(contents.question(name, None), shown(name, [2, 3]))
@@ -72,3 +72,16 @@ async def test_the_first_answer_counts() -> None:
     question.answered(None)
     question.answered(shown("anna", [2]))
     assert await question.answer() is None
+
+
+async def test_nothing_is_kept_of_a_voice_that_is_gone() -> None:
+    contents = VoiceContents()
+    for name, tenant in (("anna", None), ("", "green"), ("anna", "blue"), ("bert", None)):
+        contents.voice(contents.question(name, tenant), shown(name or "anna", [2]))
+    contents.missing(contents.question("anna", "blue"))
+    assert not contents.question("anna", "blue").known
+    assert contents.question("anna", None).known
+    contents.deleted("anna")
+    assert not contents.question("anna", None).known
+    assert not contents.question("", "green").known
+    assert contents.question("bert", None).known
