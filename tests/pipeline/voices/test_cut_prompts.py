@@ -116,6 +116,6 @@ async def test_an_earlier_answer_decides_for_the_next_sentence_of_a_request() ->
         setups = running.scripts["llm"][0].llm_setups
         setups.clear()
         await speak(running, "one two three four", prompt=prompt(97))
-        (first_hop,) = set(speakers)
+        first_hop = speakers[0]  # the other one may be asked for the next sentence as well, and refuses
         assert setups[0].first_message_tokens == 3 + 3
         assert setups[-1].first_message_tokens == (first_hop or 3) + 3
