@@ -82,7 +82,7 @@ def compile_kernels(source: str, capability: tuple[int, int], options: Sequence[
 
 def _read(kept: Path) -> bytes | None:
     """Machine code that `_keep` has written; None where there is none, or it is damaged. The driver
-    is not told a length, so what it gets has to be whole.
+    gets no length, so what it gets has to be whole.
     """
     try:
         written = kept.read_bytes()

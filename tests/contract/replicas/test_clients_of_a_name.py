@@ -189,7 +189,8 @@ async def test_a_stream_goes_on_at_another_server(servers: Servers, streaming: b
         while (chunk := await anext(speech, None)) is not None:
             heard += chunk.audio
     assert heard == WHOLE
-    assert speech.resumed == 1
+    # Where text arrives, a first try may still have gone to the server that ends.
+    assert speech.resumed in ((1, 2) if streaming else (1,))
     assert servers.speakers[other].requests == [100]
     # New calls do not try the dead one, which its name still has.
     assert await asyncio.gather(*(client.synthesize("a").read() for _ in range(8))) == [WHOLE] * 8
