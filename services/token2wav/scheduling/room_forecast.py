@@ -85,7 +85,7 @@ class RoomForecast:
 
 def promised_to(sentence: Sentence) -> int | None:
     """Which utterance room is promised to when this sentence is refused; 0: one whose number is not
-    known. None: no room is promised, because somebody hears the utterance already, so its caller
+    known. None: no room is promised, because a listener hears the utterance already: its caller
     asks again before the time in its hint.
     """
     return None if sentence.is_continued else sentence.utterance

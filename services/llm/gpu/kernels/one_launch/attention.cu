@@ -133,7 +133,7 @@ __device__ __forceinline__ void attend(const Arguments& a, Shared& shared, Ring&
             ring.give_back(held[1], lane);
         }
     }
-    // The warps' sums are put together in a stage that nobody needs any more.
+    // The warps' sums are put together in a stage that no warp reads any more.
 #pragma unroll
     for (int i = 0; i < 2; i++) {
 #pragma unroll

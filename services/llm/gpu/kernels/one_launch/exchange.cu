@@ -52,7 +52,7 @@ __device__ __forceinline__ void read_row(const u64* row, u32 tag, int warp, int 
     other = (u32)b;
 }
 
-// Where a thread is. What follows from these values is computed anew in every layer: computed once,
+// Where a thread is. What follows from these values is computed again in every layer: computed once,
 // it takes more registers than there are.
 struct Here {
     int lane, warp;
