@@ -18,7 +18,7 @@ STOP_BELOW = 0.95
 """The search for the most streams ends at the first load of which fewer than this share had no
 gap.
 """
-SOAK_STREAMS = 32
+SOAK_STREAMS = 64
 VOCODER, VOCODER_SHARDS = "vocoder-float16", ("0 5", "1 5", "2 5", "3 5", "4 5")
 """Part of `bench.gpu.token2wav` with the arithmetic that serves, and the shares in which it is
 compiled.
