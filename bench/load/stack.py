@@ -3,6 +3,7 @@ settings.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -54,6 +55,11 @@ def report(line: str) -> None:
 
 
 def gpu_megabytes() -> float | None:
-    """In use on all GPUs by all processes, as nvidia-smi reports; None without one."""
-    used = gpu("memory.used")
-    return sum(float(megabytes) for (megabytes,) in used) if used else None
+    """In use by all processes on the GPUs that this process may use, as nvidia-smi reports; None
+    without one.
+    """
+    used = gpu("index", "uuid", "memory.used")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = None if visible is None else visible.split(",")
+    mine = [float(megabytes) for index, uuid, megabytes in used if names is None or {index, uuid} & set(names)]
+    return sum(mine) if mine else None
