@@ -3,7 +3,6 @@
 import logging
 import os
 import resource
-import socket
 import sys
 
 from cosyserve import settings as environment
@@ -11,6 +10,7 @@ from cosyserve import telemetry
 from cosyserve.errors import SettingsError
 from cosyserve.tls.certificate_files import CurrentCertificates, read
 from services.gateway.app import application, connection_limits
+from services.gateway.serving.listening import listening_socket
 from services.gateway.serving.open_connections import SPARE
 from services.gateway.serving.server import GatewayServer
 from services.gateway.settings import PREFIX, GatewaySettings
@@ -26,9 +26,9 @@ def main() -> int:
         telemetry.begin_log(settings.log_level)
         # At INFO it writes the address of each WebSocket, which may name a voice or bear a key.
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        listening = _listen("listen", settings.listen, settings.reader_seconds)
+        listening = listening_socket("listen", settings.listen, settings.reader_seconds)
         wyoming, probes = (
-            _listen(name, address, settings.reader_seconds) if (address := getattr(settings, name)) else None
+            listening_socket(name, address, settings.reader_seconds) if (address := getattr(settings, name)) else None
             for name in ("wyoming_listen", "health_listen")
         )
         certificates = None if settings.served_files is None else CurrentCertificates(settings.served_files, "served")
@@ -59,24 +59,6 @@ def _allow_files(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (possible, most))
     if possible < wanted:
         log.warning("the system allows %d open files, max_connections needs %d", possible, wanted)
-
-
-def _listen(setting: str, address: str, reader_seconds: float) -> socket.socket:
-    """setting: the name of the address. reader_seconds: after which the system drops a connection
-    whose peer takes nothing. Raises SettingsError if the address cannot be listened on.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    try:
-        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, int(port)), family=family, backlog=2048)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by accepted connections
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * reader_seconds))
-        return listening
-    except OSError as error:
-        raise SettingsError(
-            f"{setting} is {address!r}, which cannot be listened on: {error.strerror or error}"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def queries_of_dashboard(path: Path) -> list[Query]:
     return found
 
 
+@cache
 def rules() -> list[dict[str, Any]]:
     """All rules, recording and alerting."""
     return [

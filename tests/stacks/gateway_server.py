@@ -15,6 +15,7 @@ import uvicorn
 
 from cosyserve.tls.certificate_files import CurrentCertificates
 from services.gateway.app import application, connection_limits
+from services.gateway.serving.listening import listening_socket
 from services.gateway.serving.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from tests.stacks.scripted_stages import Stack, stack
@@ -50,7 +51,7 @@ async def gateway(
     certificates = None if values.served_files is None else CurrentCertificates(values.served_files, "served")
     app = application(values, wyoming, certificates=certificates)
     server = GatewayServer(app, values, connection_limits(values), certificates)
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = listening_socket("listen", "127.0.0.1:0", 60.0)
     address = f"127.0.0.1:{listening.getsockname()[1]}"
     with mock.patch("uvicorn.server.asyncio", _OFTEN), mock.patch(_LINGER[0], 0.5), mock.patch(_LINGER[1], 0.5):
         # Not serve(), which would take the signals of the test runner.

@@ -4,13 +4,13 @@ Assistant's own library.
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 from wyoming.event import Event, async_read_event, async_write_event
 
 from cosyserve.client import AsyncClient
+from services.gateway.serving.listening import listening_socket
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.wyoming.connection import Patience
@@ -48,7 +48,7 @@ async def wyoming_server(
     *, idle: float = 60.0, event: float = 5.0, reader: float = 60.0, most: int = 16, **stack_settings: Any
 ) -> AsyncIterator[tuple[WyomingServer, int, Stack]]:
     """The server, its port, and the stages behind it."""
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = listening_socket("listen", "127.0.0.1:0", 60.0)
     async with stack(**stack_settings) as running, AsyncClient(f"127.0.0.1:{running.orchestrator.port}") as client:
         speaker = Speaker(client, VoiceNames(client.voices), reader)
         server = WyomingServer(speaker, Patience(idle, event, reader), most)
