@@ -37,8 +37,9 @@ class Row:
     """One load. requests: that were counted: answered, refused and failed ones. first, audible:
     milliseconds from the moment at which a request was due to the first byte of sound, and to the
     first audible sample, for each of PERCENTILES, with the interval that holds COVERAGE of
-    RESAMPLES resamples. underruns: requests whose player, which begins with the first byte, ran
-    dry; longest_dry: milliseconds that one of them had nothing to play at most.
+    RESAMPLES resamples; inaudible: answers without an audible sample, which `audible` leaves out.
+    underruns: requests whose player, which begins with the first byte, ran dry; longest_dry:
+    milliseconds that one of them had nothing to play at most.
 
     mean_audio: seconds of an answer. audio_per_second: seconds of sound that arrived in a second,
     while requests were counted. at_once: requests under way at most. late: milliseconds, 99th
@@ -70,6 +71,7 @@ class Row:
     reasons: tuple[str, ...] = ()
     hints: tuple[float, ...] = ()
     spent: dict[str, tuple[float, float]] = field(default_factory=dict)
+    inaudible: int = 0
 
     @property
     def client_bound(self) -> bool:
@@ -78,7 +80,9 @@ class Row:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> "Row":
-        """Of `as_dict`, that JSON may have been. Earlier reports have no `hints` and no `spent`."""
+        """Of `as_dict`, that JSON may have been. Earlier reports lack `hints`, `spent` and
+        `inaudible`.
+        """
         lists = {name: tuple(fields.get(name, ())) for name in ("voices", "reasons", "hints")}
         spent = {name: tuple(values) for name, values in fields.get("spent", {}).items()}
         percentiles = {
@@ -123,6 +127,7 @@ def row(load: Load, plan: Schedule, heard: Heard, *, any_sample: bool) -> Row:
         reasons=tuple(failures[:3]),
         hints=_hints([one.hint for one in counted if one.hint is not None]),
         spent=_spent([one for one in answered if one.spent]),
+        inaudible=sum(one.audible is None for one in answered),
     )
 
 

@@ -72,6 +72,13 @@ def text(whole: Mapping[str, Any]) -> list[str]:
             f"**The caller may be what was measured**: requests were sent more than {LATE_MILLISECONDS:g} ms late "
             f"(p99), or a calling process used more than {BUSY:.0%} of a core: {', '.join(bound)}."
         )
+    notes += [
+        f"{name} {one.load}: {one.inaudible} of {one.answered} answers never became audible; the percentiles of "
+        "audible are of the others."
+        for name, these in rows.items()
+        for one in these
+        if one.inaudible
+    ]
     reported = {f"{name} {one.load}": one.spent for name, these in rows.items() for one in these if one.spent}
     hints = [f"{name} {one.load}: {_hinted(one)}" for name, these in rows.items() for one in these if one.refused]
     failures = sorted({why for one in every for why in one.reasons})

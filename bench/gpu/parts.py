@@ -13,6 +13,8 @@ from bench.parts.part import Part
 PREPARE = "prepare"
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
 SEARCH = (16, 32, 64, 96, 128, 160, 192, 224, 256)
+LONG_SECONDS, LONG_SEARCH = 10, (216, 320, 500)
+"""Seconds of a sentence, and how many listeners hear such ones."""
 SLOW_LEVELS = (1, 4)
 STOP_BELOW = 0.95
 """The search for the most streams ends at the first load of which fewer than this share had no
@@ -87,6 +89,7 @@ def _stages(plan: Plan) -> list[Part]:
         _llm(plan, "ceilings", "copy and read bandwidth, a matrix product, the smallest kernel", "ceilings"),
         _llm(plan, "llm-steps", "decode steps and chunks of prompts, their graphs alone", "steps"),
         _llm(plan, "llm-engine", "milliseconds a token and to the first one, 1 to 128 sentences", "engine"),
+        _llm(plan, "llm-one-launch", "a step of one sentence as one launch, beside launches", "one-launch"),
         _token2wav(plan, "flow", "a pass of the flow by batch and prefix", "passes"),
         _token2wav(plan, "recompute", "a block made again from nothing kept", "recompute"),
         _token2wav(plan, "vocoder", "a window of the vocoder by batch, and against the readable one", VOCODER),
@@ -131,6 +134,11 @@ def _services(plan: Plan) -> list[Part]:
         serving("poisson", "the services over gRPC, listeners who come by chance", "fast", "poisson", LEVELS),
         serving("most", "how many listeners at once hear no gap", "fast", "listening", SEARCH, "--stop-below",
         str(STOP_BELOW)),
+        serving(
+            "most-long", f"the same of listeners of {LONG_SECONDS}-second sentences, states in eight bits",
+            "fast", "listening", LONG_SEARCH, "--stop-below", str(STOP_BELOW), "--sentence-seconds", str(LONG_SECONDS),
+            "--set", "COSYSERVE_TOKEN2WAV_GPU_KV_PRECISION=int8",
+        ),
         serving("slow", "the services over gRPC with the readable engines", "readable", "closed", SLOW_LEVELS),
         offline("offline", "fast", 16),
         offline("offline-readable", "readable", 4),

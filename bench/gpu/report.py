@@ -14,7 +14,8 @@ from bench.parts.part import Part
 from bench.reports import plots
 from bench.reports.tables import Cell, first_sound, offline, served, state, table, titled
 
-SERVED = ("closed", "poisson", "most", "slow")
+SERVED = ("closed", "poisson", "most", "most-long", "slow")
+DRAWN = ("closed", "poisson", "most")
 OFFLINE = ("offline", "offline-readable")
 
 
@@ -41,7 +42,11 @@ def text(
     sections = {
         "What was asked for": table(("what", "goal", "seen", "floor", "holds"), rows(outcomes)),
         "Ceilings": stage_tables.ceilings(results),
-        "Speech tokens": [*stage_tables.speech_tokens(results), *stage_tables.prompts(results)],
+        "Speech tokens": [
+            *stage_tables.speech_tokens(results),
+            *stage_tables.one_launch(results),
+            *stage_tables.prompts(results),
+        ],
         "Flow": stage_tables.flow(results, floors),
         "Vocoder": stage_tables.vocoder(results, floors),
         "Lengths and memory": stage_tables.memory(results),
@@ -73,7 +78,7 @@ def soak(results: Mapping[str, Any]) -> list[str]:
 def _plots(results: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]:
     """What can be drawn, by file name; each is called with the file and the machine."""
     drawn: dict[str, Callable[[Path, str], None]] = {}
-    loads = [one for part in SERVED[:3] for one in levels(results, part)]
+    loads = [one for part in DRAWN for one in levels(results, part)]
     if loads:
         drawn["streams.png"] = lambda path, machine: plots.plot(path, machine, loads)
     if results.get("soak", {}).get("samples"):

@@ -58,6 +58,20 @@ def speech_tokens(results: Results) -> list[str]:
     return table(head, lines)
 
 
+def one_launch(results: Results) -> list[str]:
+    """Milliseconds of a decode step of one row as one launch and as launches: the CUDA graph alone,
+    and between two tokens of the engine.
+    """
+    measured = results.get("llm-one-launch", {}).get("one-launch", {})
+    lines: list[tuple[str, float, float]] = [
+        (f"graph, {one['length']} behind", one["one_launch_us"] / 1000, one["launches_us"] / 1000)
+        for one in measured.get("steps", [])
+    ]
+    if engine := measured.get("engine"):
+        lines.append(("engine", engine["one_launch_ms"], engine["launches_ms"]))
+    return table(("step of one sentence", "one launch, ms", "launches, ms"), lines)
+
+
 def prompts(results: Results) -> list[str]:
     """Milliseconds of a prefill chunk, and of the time to the first token, by prompt length."""
     chunks = results.get("llm-steps", {}).get("steps", {}).get("chunks", [])

@@ -17,6 +17,10 @@ BYTES_A_WEIGHT = 2
 GUIDANCE_ROWS = 2
 VOCODER_FLOP = 35.2e9
 """Of a window of 50 frames with the context that its convolutions need."""
+AUDIO_FLOP, AUDIO_BYTES = 184e9, 0.7e9
+"""Of a second of sound: products of the LLM (18), the flow (130) and the vocoder (36), and keys and
+values that are read with six blocks behind it.
+"""
 FIRST_TOKENS = 16
 """13 behind a prompt of 87, and three that the flow looks at."""
 
@@ -84,6 +88,11 @@ class LowerBounds:
     def vocoder(self, windows: int = 1) -> float:
         """In float16, which has the rate of bfloat16."""
         return windows * VOCODER_FLOP / (self.ceilings["bf16_teraflops"] * 1e9)
+
+    def audio(self) -> float:
+        """Seconds of sound in a second: the most, not the least."""
+        operations = AUDIO_FLOP / (self.ceilings["bf16_teraflops"] * 1e12)
+        return 1 / (operations + AUDIO_BYTES / (self.ceilings["copy_terabytes_per_second"] * 1e12))
 
     def tokens(self, step: float) -> float:
         """Of the tokens before the first sound. step: milliseconds, floor of a decode step."""

@@ -13,10 +13,10 @@ import torch
 
 from bench.gpu import kernels
 from bench.gpu.llm import __main__ as gpu_llm
-from bench.gpu.parts import Plan, parts
+from bench.gpu.parts import SOAK_STREAMS, Plan, parts
 from bench.parts.part import ResultsFile
 
-WORK = ("model", "llm", "steps", "speed", "same", "measure", "run", "soak")
+WORK = ("model", "llm", "steps", "one_launch", "speed", "same", "measure", "run", "soak")
 """Functions that a command calls when it has understood."""
 
 
@@ -30,7 +30,7 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
     called: dict[str, Any] = {}
 
     async def soaked(options: Any, results: ResultsFile) -> None:
-        assert (options.streams, options.minutes) == (32, 8)
+        assert (options.streams, options.minutes) == (SOAK_STREAMS, 8)
         results.update(
             seconds=480.0,
             heard_out=1,
@@ -59,7 +59,8 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
             monkeypatch.setattr("sys.argv", list(line[1:]))
             modules[line[1]].main()
     assert {name: fake.call_count for name, fake in called.items()} == {
-        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm steps": 1, "bench.gpu.llm speed": 1,
-        "bench.gpu.llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.serving measure": 0,
+        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm steps": 1,
+        "bench.gpu.llm one_launch": 1, "bench.gpu.llm speed": 1, "bench.gpu.llm same": 1,
+        "bench.gpu.lengths measure": 1, "bench.serving run": 5, "bench.serving measure": 0,
         "bench.offline measure": 2, "bench.load_soak soak": 1,
     }  # fmt: skip

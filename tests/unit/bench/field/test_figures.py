@@ -118,6 +118,18 @@ def test_a_load_without_an_answer_is_an_error_that_says_why() -> None:
         heard(Answer(0, True, REFUSED, 0.0, 0.01, reason="no place"))
 
 
+def test_answers_that_never_become_audible_are_counted() -> None:
+    silent = dataclasses.replace(spoken(2, 0.500), audible=None)
+    found = heard(spoken(0, 0.020), spoken(1, 0.030), silent)
+    assert (found.answered, found.inaudible) == (3, 1)
+    assert found.audible["p99"][0] < 30.0 < found.first["p99"][0]
+    written = {**part("http-low"), "rows": [found.as_dict()]}
+    assert Row.read(found.as_dict()) == found
+    note = "* http-low 10: 1 of 3 answers never became audible; the percentiles of audible are of the others."
+    assert note in text(merged([written]))
+    assert not [line for line in text(merged([part("http-low")])) if "never became audible" in line]
+
+
 def part(name: str, **changes: Any) -> dict[str, Any]:
     subject = {"machine": "a GPU", "versions": {"torch": "2"}, "source": "abc", "commit": "1"}
     conditions = {"model": "M", "backend": "torch", "requests": 3, "seconds": 1.0, "seed": 0}
