@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx2
 import pytest
@@ -114,8 +115,10 @@ def headers_of(holder: KeyHolder | None, *, xi: bool = False) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def guarded(**settings: Any) -> AsyncIterator[Gateway]:
-    async with scripted_gateway(settings, keys=keys_of((GOOD, EXPIRED))) as (served, _):
-        yield served
+    # A refusal waits 50 ms, which a hundred of them would wait one after the other.
+    with mock.patch("services.orchestrator.access.gate._REFUSAL_SECONDS", 0.005):
+        async with scripted_gateway(settings, keys=keys_of((GOOD, EXPIRED))) as (served, _):
+            yield served
 
 
 async def answered(served: Gateway, method: str, route: str, holder: KeyHolder | None) -> httpx2.Response:
