@@ -25,6 +25,8 @@ _WEAK = {
 }
 """Before a consonant, before a vowel."""
 _BEFORE_PAUSE = {"a": "ɐ", "an": "ˈæn", "the": "ðə", "to": "tu", "am": "ˈæm", "i": "ˈI", "in": "ˈɪn"}
+_UH_BEFORE_OH = "ˈʌh"
+"""`Uh oh`. Two vowels in a row became one: it was heard as `Oh`."""
 _SHORT_WORDS = word_set(
     "a all am an and any are as at bad be big but by can did do few for get go had has have he her him his how i if in "
     "is me my new no "
@@ -96,6 +98,8 @@ class Pronouncer:
             return text[1:]
         if "." in text:
             return spell(text)
+        if plain == "uh" and following and lower[place + 1] == "oh":
+            return _UH_BEFORE_OH
         named = text in ("A", "AM") and not shouted and (place > 0 or not following)
         if not named and not following and plain in _BEFORE_PAUSE:
             return _BEFORE_PAUSE[plain]

@@ -280,6 +280,19 @@ def test_a_letter_behind_a_consonant_has_a_pause_before_it(
 
 
 @pytest.mark.parametrize(
+    ("text", "phonemes"),
+    [
+        ("Uh oh. Where is it?", "ˈʌh ˈO. wˌɛɹ ɪz ɪt?"),
+        ("Uh-oh, no.", "ˈʌh ˈO, nˈO."),
+        ("Uh, oh, no.", "ˈʌ, ˈO, nˈO."),
+        ("Uh no.", "ˈʌ nˈO."),
+    ],
+)
+def test_uh_does_not_become_one_with_oh(tokenizer: PhonemeTokenizer, text: str, phonemes: str) -> None:
+    assert tokenizer.phonemes(text) == phonemes
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "Plan A.",
