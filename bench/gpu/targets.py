@@ -44,30 +44,21 @@ class Target:
 
 
 def at_most(what: str, limit: float, unit: str, seen: float | None, floor: float | None = None) -> Target:
-    goal = f"at most {limit:g} {unit}".strip()
-    if seen is None:
-        return Target(what, goal)
-    return Target(
-        what,
-        goal,
-        f"{seen:.3g} {unit}".strip(),
-        f"{floor:.2g} {unit}".strip() if floor is not None else "",
-        seen <= limit,
-    )
+    bound = "" if floor is None else f"{floor:.2g} {unit}"
+    return _target(what, f"at most {limit:g} {unit}", unit, seen, bound, seen is not None and seen <= limit)
 
 
 def at_least(what: str, limit: float, unit: str, seen: float | None, ceiling: float | None = None) -> Target:
     """ceiling: the most that the chip can reach."""
-    goal = f"at least {limit:g} {unit}".strip()
+    bound = "" if ceiling is None else f"at most {ceiling:,.0f} {unit}"
+    return _target(what, f"at least {limit:g} {unit}", unit, seen, bound, seen is not None and seen >= limit)
+
+
+def _target(what: str, goal: str, unit: str, seen: float | None, bound: str, holds: bool) -> Target:
+    """bound: what the chip allows. holds: of what was seen."""
     if seen is None:
-        return Target(what, goal)
-    return Target(
-        what,
-        goal,
-        f"{seen:.3g} {unit}".strip(),
-        f"at most {ceiling:,.0f} {unit}".strip() if ceiling is not None else "",
-        seen >= limit,
-    )
+        return Target(what, goal.strip())
+    return Target(what, goal.strip(), f"{seen:.3g} {unit}".strip(), bound.strip(), holds)
 
 
 def levels(results: Mapping[str, Any], part: str) -> list[Level]:
