@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.v1 import profile_pb2, synthesis_pb2
+from cosyserve.v1 import profile_pb2, synthesis_pb2, token2wav_pb2
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from tests.pipeline.calling import hang_up, hold_back, speak, spoken
 from tests.stacks.calls import until
@@ -60,16 +60,14 @@ async def test_the_next_sentence_waits_behind_a_long_one_and_in_the_references_p
 
 @pytest.mark.start(attempts=1)
 async def test_a_sentence_that_is_refused_before_its_turn_is_decoded_at_its_turn(running: Stack) -> None:
-    script, gate, refused = running.scripts["token2wav"][0], asyncio.Event(), asyncio.Event()
+    script, gate, refused = running.scripts["token2wav"][0], hold_back(running), asyncio.Event()
 
-    async def refuse_the_early_one(context: Any, sent: int) -> None:
-        if script.decode_setups[-1].sentence_index == 0:
-            await gate.wait()
-        elif not refused.is_set():
+    async def refuse_the_early_one(setup: token2wav_pb2.DecodeSetup, context: Any) -> None:
+        if setup.sentence_index == 1 and not refused.is_set():
             refused.set()
             await context.abort(grpc.StatusCode.UNAVAILABLE, "out of order")
 
-    script.decode = refuse_the_early_one
+    script.begin_decode = refuse_the_early_one
     speaking = asyncio.create_task(spoken(running, "one two", seed=3))
     await asyncio.wait_for(refused.wait(), 5)
     await asyncio.sleep(0.1)

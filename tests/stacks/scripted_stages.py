@@ -46,6 +46,8 @@ class Script:
     """The answer to Analyze, in place of the words."""
     generate: Callable[[Any, int], Any] | None = None
     """After each message, with the number of tokens sent so far."""
+    begin_decode: Callable[[token2wav_pb2.DecodeSetup, Any], Any] | None = None
+    """Before anything is answered."""
     decode: Callable[[Any, int], Any] | None = None
     """Before each piece of audio, with the number of samples sent so far."""
     identity: identity_pb2.EngineIdentity = field(default_factory=lambda: IDENTITY)
@@ -345,6 +347,8 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
             setup = (await anext(request_iterator)).setup
             script.decode_setups.append(setup)
             await script.require_identity(setup, context)
+            if script.begin_decode:
+                await script.begin_decode(setup, context)
             audio = token2wav_pb2.DecodedAudio(
                 start_sample=setup.start_sample,
                 identity=script.identity,
