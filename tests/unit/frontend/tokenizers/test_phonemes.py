@@ -266,11 +266,11 @@ def test_their_ids_are_all_sounds_and_cover_them_all(tokenizer: PhonemeTokenizer
 @pytest.mark.parametrize(
     ("text", "phonemes"),
     [
-        ("Open page E.", "ˈOpᵊn pˈAʤ, ˈi."),
-        ("Find gate F now.", "fˈInd ɡˈAt, ˈɛf nˈW."),
-        ("Find gate C now.", "fˈInd ɡˈAt, sˈi nˈW."),
-        ("Bus A, please.", "bˈʌs, ˈA, plˈiz."),
-        ("Seat 12 A.", "sˈit twˈɛlv, ˈA."),
+        ("Open page E.", "ˈOpᵊn pˈAʤ; ˈi."),
+        ("Find gate F now.", "fˈInd ɡˈAt; ˈɛf nˈW."),
+        ("Find gate C now.", "fˈInd ɡˈAt; sˈi nˈW."),
+        ("Bus A, please.", "bˈʌs; ˈA, plˈiz."),
+        ("Seat 12 A.", "sˈit twˈɛlv; ˈA."),
     ],
 )
 def test_a_letter_behind_a_consonant_has_a_pause_before_it(
