@@ -103,7 +103,7 @@ async def test_what_does_not_end_in_time_is_cut_with_an_answer() -> None:
         await all_idle(running)
 
 
-async def test_audio_that_does_not_end_in_time_is_cut() -> None:
+async def test_audio_that_does_not_end_in_time_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     async def hang_after_some(context: Any, sent: int) -> None:
         if sent >= 10 * 960:
             await asyncio.Event().wait()
@@ -116,6 +116,8 @@ async def test_audio_that_does_not_end_in_time_is_cut() -> None:
             with pytest.raises(httpx2.RemoteProtocolError):
                 await response.aread()
         await all_idle(running)
+    assert "an answer was cut: the gateway is being stopped" in caplog.text
+    assert "Exception in ASGI application" not in caplog.text
 
 
 async def test_a_second_interrupt_ends_the_drain() -> None:
@@ -156,7 +158,9 @@ SOCKETS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
 
 @pytest.mark.parametrize("speaking", [True, False])
 @pytest.mark.parametrize("api", SOCKETS)
-async def test_a_websocket_whose_task_is_cancelled_is_closed(api: str, speaking: bool) -> None:
+async def test_a_websocket_whose_task_is_cancelled_is_closed(
+    api: str, speaking: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     path, messages = SOCKETS[api]
     async with serving() as (served, running), connect(f"ws://{served.address}{path}") as ws:
         hook(running, "token2wav", hang)
@@ -169,4 +173,5 @@ async def test_a_websocket_whose_task_is_cancelled_is_closed(api: str, speaking:
         assert await close_code(ws) == 1012
         await asyncio.wait(tasks)
         await all_idle(running)
+        assert "Exception in ASGI application" not in caplog.text
         assert not [task for task in asyncio.all_tasks() if "Conversation." in repr(task)]
