@@ -10,9 +10,10 @@ from functools import partial
 from cosyserve.engines.benchmark_note import LLM, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Candidate, LoadedEngine, ResumeFrom, first_working
+from cosyserve.engines.one_launch import ONE_LAUNCH
 from services.llm.backends.backend import Backend
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
-from services.llm.settings import ONE_LAUNCH, LlmSettings
+from services.llm.settings import LlmSettings
 
 
 def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:

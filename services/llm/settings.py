@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cosyserve.engines.benchmark_note import LLM
 from cosyserve.engines.fallback import LOAD_SECONDS, check_load_seconds
+from cosyserve.engines.one_launch import ONE_LAUNCH
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import require_range
 
@@ -15,7 +16,6 @@ FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out
 non-finite numbers, always the same token, only three quarters of the tokens that the alignment
 expects.
 """
-ONE_LAUNCH = "one_launch"
 CHOICES = {
     "backend": ("auto", "tensorrt_llm", "vllm", "torch", "fake"),
     "device": ("auto", "cpu", "cuda"),

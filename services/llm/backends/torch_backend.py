@@ -12,6 +12,7 @@ import torch
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Key, Unsuitable, keep_kernels, kernels_compile, triton_version
+from cosyserve.engines.one_launch import ONE_LAUNCH
 from cosyserve.engines.start_phases import phase
 from cosyserve.errors import SettingsError
 from services.llm.backends.backend import generate_first_hop
@@ -26,7 +27,7 @@ from services.llm.generation.request import Generation, Hop, TextStream
 from services.llm.generation.requested_script import requested_script
 from services.llm.gpu.tuning import INSTEAD, check
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.settings import ONE_LAUNCH, LlmSettings
+from services.llm.settings import LlmSettings
 
 log = logging.getLogger(__name__)
 
