@@ -63,8 +63,9 @@ class LlmSettings(ServerSettings):
     device: str = "auto"
     """auto: CUDA if there is a device, else the CPU."""
     gpu_engine: str = "auto"
-    """Engine on CUDA. fused: CUDA graphs of Triton kernels, with sampling on the device. readable:
-    the same code as on a CPU, for comparison. auto: fused if it can run.
+    """Engine on CUDA. fused: CUDA graphs of Triton kernels, with sampling on the device; an error
+    where it cannot run, also without CUDA unless device=cpu. readable: the same code as on a CPU,
+    for comparison. auto: fused if it can run.
     """
     gpu_precision: str = "bfloat16"
     """Number type of the matrices, embeddings, keys and values of the fused engine; its head and

@@ -53,7 +53,10 @@ class TorchBackend:
         """
         if settings.gpu_decode == ONE_LAUNCH and not torch.cuda.is_available():
             raise SettingsError(f"gpu_decode={ONE_LAUNCH} needs a CUDA device, torch finds none")
-        device, served = choose_device(settings.device), ServedModel.read(settings.model)
+        device = choose_device(settings.device)
+        if settings.gpu_engine == "fused" and settings.device == "auto" and device.type == "cpu":
+            raise SettingsError("gpu_engine=fused needs a CUDA device, torch finds none")
+        served = ServedModel.read(settings.model)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
