@@ -9,7 +9,8 @@ from pathlib import Path
 from cosyserve.engines.gpu_facts import AMPERE, VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
 from cosyserve.engines.one_launch import GPU_DECODE, ONE_LAUNCH, lacking
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware import LEAST_GPU_MIB, Machine, format_version, parse_version
+from cosyserve.host.hardware import Machine, format_version, parse_version
+from cosyserve.host.recommendation import LEAST_GPU_MIB
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS
 
 _CPU_ONLY = "the engines run on the CPU; the published sizes are slower there than speech"
