@@ -26,7 +26,7 @@ from bench.load.command_line import add_stack_options, user_errors
 from bench.parts.command import add_options, execute, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
-from bench.parts.provenance import subject
+from bench.parts.provenance import processor, subject
 from bench.reports.tables import state
 from cosyserve.engines.gpu_facts import gpus
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
@@ -104,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = Conditions(
             model=server.identity,
             backend=server.backend if model else "running",
+            device=server.computes_on([each.name for each in gpus()], processor()),
             requests=amount.requests,
             seconds=amount.seconds,
             seed=options.seed,
@@ -135,6 +136,7 @@ def _server(options: argparse.Namespace, model: Path | None, *, random_weights: 
         backend=backend,
         device=options.device or ("cuda" if on_gpu else "cpu"),
         settings=own | dict(options.set),
+        derived={name: value for name, value in own.items() if name not in dict(options.set)},
         any_sample=name.startswith(RANDOM) or backend == FAKE,
     )
 

@@ -20,11 +20,13 @@ from bench.parts.provenance import Subject
 class Conditions:
     """What has to be the same for figures to belong together, besides machine, versions and source.
 
-    model: its identity. callers: processes. settings: text of all that differs from the defaults.
+    model: its identity. device: name of the GPU or processor that computes; empty for a running
+    server. callers: processes. settings: text of what the command line sets.
     """
 
     model: str
     backend: str
+    device: str
     requests: int
     seconds: float
     seed: int
@@ -72,6 +74,7 @@ async def measure(
                     "engines": running.engines,
                     "start_seconds": running.start_seconds,
                     "start_phases": running.phases,
+                    "derived_settings": dict(server.derived),
                 }
                 for name, value in whole.items():
                     results[name] = value

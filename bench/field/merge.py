@@ -42,7 +42,8 @@ def merged(parts: Sequence[Content]) -> dict[str, Any]:
 
 
 def _same(first: Content, other: Content) -> None:
-    for kind, names in (("subject", _SUBJECT), ("conditions", tuple(first["conditions"]))):
+    conditions = tuple(dict.fromkeys([*first["conditions"], *other["conditions"]]))
+    for kind, names in (("subject", _SUBJECT), ("conditions", conditions)):
         for name in names:
             one, two = first[kind].get(name), other[kind].get(name)
             if one != two:
@@ -57,6 +58,8 @@ def text(whole: Mapping[str, Any]) -> list[str]:
     notes = [
         f"Model: {conditions['model']}. {conditions['requests']} requests a load at least, "
         f"{conditions['seconds']:g} s; in brackets the 95 % interval.",
+        *([f"Computed on {conditions['device']}."] if conditions.get("device") else []),
+        *_derived(parts),
         *([ANY_SAMPLE] if any(one.any_sample for one in every) else []),
         *sorted({line for part in parts.values() for line in part.get("engines", ())}),
     ]
@@ -103,6 +106,16 @@ def text(whole: Mapping[str, Any]) -> list[str]:
         *(f"* failed: {why}" for why in failures),
         *(f"* refused: {one}" for one in hints),
     ]
+
+
+def _derived(parts: Mapping[str, Content]) -> list[str]:
+    """Settings that the benchmark has chosen for the machine, and of which parts if not of all."""
+    chosen: dict[str, list[str]] = {}
+    for name, part in parts.items():
+        settings = " ".join(f"{each}={value}" for each, value in sorted(part.get("derived_settings", {}).items()))
+        chosen.setdefault(settings, []).append(name)
+    of = {settings: "" if len(chosen) == 1 else f" ({', '.join(names)})" for settings, names in chosen.items()}
+    return [f"Chosen for this machine: {settings}{parts_of_it}." for settings, parts_of_it in of.items() if settings]
 
 
 def _hinted(one: Row) -> str:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -38,7 +38,8 @@ _INFO_SECONDS = 10.0
 class Server:
     """model: directory of services that are started; None: a running server at `addresses`, by
     door. identity: of the model. backend, device: of the engines. settings: environment of the
-    services. any_sample: its sound is no speech, the first sample counts as audible.
+    services; derived: those that follow from the machine. any_sample: its sound is no speech, the
+    first sample counts as audible.
     """
 
     identity: str
@@ -47,7 +48,19 @@ class Server:
     backend: str = "torch"
     device: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[str, str] = field(default_factory=dict)
     any_sample: bool = False
+
+    def computes_on(self, gpus: Sequence[str], processor: str) -> str:
+        """The name of the device, of these GPUs and this processor; empty for a running server,
+        which is not asked.
+        """
+        if self.model is None:
+            return ""
+        kind, _, number = (self.device or "").partition(":")
+        if self.backend == FAKE or kind == "cpu" or not gpus:
+            return processor
+        return gpus[int(number or 0)]
 
 
 @dataclass(frozen=True)

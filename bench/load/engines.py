@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cosyserve.errors import ModelError
 from cosyserve.load.player import BYTES_PER_SAMPLE
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE, SPEECH_VOCABULARY, TOKENS_PER_SECOND
@@ -32,6 +33,14 @@ from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.stream import AcousticStream, warm_up
 
 MOST_POSITIONS = 1024
+_PROMPTED = (
+    "prompt_text",
+    "llm_prompt_speech_token",
+    "flow_prompt_speech_token",
+    "prompt_speech_feat",
+    "flow_embedding",
+)
+"""Fields of a voice with a prompt."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,15 @@ class Speaker:
 
     @classmethod
     def first_of(cls, model: Path) -> "Speaker":
-        entry = next(iter(torch.load(model / "spk2info.pt", weights_only=True).values()))
+        """The first one with a prompt whose transcript is in ids: speaker vectors alone, and the
+        layout of the Triton runtime, have none. Raises ModelError without one.
+        """
+        path = model / "spk2info.pt"
+        entries = torch.load(path, weights_only=True) if path.exists() else {}
+        usable = [one for one in entries.values() if all(isinstance(one.get(name), torch.Tensor) for name in _PROMPTED)]
+        if not usable:
+            raise ModelError(f"{path}: no voice has {', '.join(_PROMPTED)}, which this measurement speaks with")
+        entry = usable[0]
         text, tokens = entry["prompt_text"][0].tolist(), entry["llm_prompt_speech_token"][0].tolist()
         mel, embedding = entry["prompt_speech_feat"][0].numpy(), entry["flow_embedding"][0].numpy()
         key = hashlib.sha256(mel.tobytes()).hexdigest()

@@ -68,10 +68,11 @@ def machine() -> str:
     """
     names = [name for (name,) in gpu("name")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return ", ".join([*names, f"{_processor()}, {cores} cores"])
+    return ", ".join([*names, f"{processor()}, {cores} cores"])
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Its name, or its architecture where the system does not say it."""
     try:
         match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:

@@ -92,11 +92,13 @@ def first_working(
     *,
     strict: bool,
     setting: str,
+    choice: str = "",
     below: ResumeFrom | None = None,
     load_seconds: float = LOAD_SECONDS,
 ) -> LoadedEngine[T]:
     """Load the first engine of `rungs` that serves; blocks. setting: name of the variable of
-    `strict`. load_seconds: time limit for each load.
+    `strict`. choice: the variable that leaves no other engine, with its value; the error names it.
+    load_seconds: time limit for each load.
 
     Raises what the last engine raises, EngineUnavailable if it did not load in time, ModelError if
     it did not speak, and with strict EngineUnavailable if the first one cannot serve.
@@ -114,6 +116,8 @@ def first_working(
         try:
             engine = _loaded(rung, load_seconds)
         except (SettingsError, ModelError) as error:
+            if next_rung is None and choice and isinstance(error, SettingsError):
+                raise EngineUnavailable(f"{choice} is set and {rung.name} cannot serve: {error}") from error
             if next_rung is None or (isinstance(error, ModelError) and not rung.needs_files):
                 raise
             if strict:

@@ -27,6 +27,8 @@ _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _FIELDS = ("name", "compute_cap", "driver_version", "memory.total", "memory.free")
 AMPERE = (8, 0)
 """Least compute capability of our own engines: matrix units with bfloat16."""
+HOPPER = (9, 0)
+"""Least one of our kernels in CUDA C++: copies of whole tiles into shared memory."""
 
 
 @dataclass(frozen=True)

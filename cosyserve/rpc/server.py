@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -26,7 +26,7 @@ from cosyserve.engines.device_loss import EXIT_STATUS, LossReason
 from cosyserve.engines.start_phases import phase, process_age
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.metrics import instruments, names
-from cosyserve.rpc import reflection
+from cosyserve.rpc import process_end, reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.health_port import HealthPort
 from cosyserve.rpc.interceptors import EdgeInterceptor
@@ -192,6 +192,7 @@ async def running(
         await edge.drain(patience, broken=service.over.result() if service.over.done() else "")
         await server.stop(0.0)
         await refusing
+        log.info("%s has no more calls", name)
         if close is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):
@@ -200,10 +201,18 @@ async def running(
 
 
 async def serve(
-    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False, gate: Gate = None, parts: int = 1
+    name: str,
+    settings: ServerSettings,
+    load: Load,
+    *,
+    owns_health: bool = False,
+    gate: Gate = None,
+    parts: int = 1,
+    drains: Callable[[float], None] = lambda seconds: None,
 ) -> None:
-    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken if the engine broke while
-    serving, StoppedWhileLoading if the signal came before `load` had returned.
+    """Run until SIGTERM or SIGINT, then drain. drains: called with the seconds for it when it
+    begins. Raises ServiceBroken if the engine broke while serving, StoppedWhileLoading if the
+    signal came before `load` had returned.
 
     The objects that `load` has created are excluded from garbage collection.
     """
@@ -240,6 +249,7 @@ async def serve(
                 reason = service.over.result()
                 raise (DeviceBroken if isinstance(reason, LossReason) else ServiceBroken)(reason)
             log.info("%s drains, at most %.0f s", name, settings.drain_seconds)
+            drains(settings.drain_seconds)
     finally:
         await asyncio.to_thread(telemetry.shutdown)
 
@@ -273,25 +283,18 @@ def run(
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
+    process_end.watch()
     return 0
 
 
 async def _serve(name: str, values: ServerSettings, load: Load, owns_health: bool, gate: Gate, parts: int) -> None:
     try:
-        await serve(name, values, load, owns_health=owns_health, gate=gate, parts=parts)
+        await serve(name, values, load, owns_health=owns_health, gate=gate, parts=parts, drains=process_end.watch)
     except StoppedWhileLoading:
         # The thread that loads may need minutes more, and both asyncio and the interpreter would
         # wait for it.
-        _exit_at_once(0)
+        process_end.exit_at_once(0)
     except DeviceBroken as error:
         # A thread that is inside CUDA may never return, and its clean-up neither.
         sys.stderr.write(f"{error}\n")
-        _exit_at_once(EXIT_STATUS)
-
-
-def _exit_at_once(status: int) -> NoReturn:
-    """End the process without waiting for its threads."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+        process_end.exit_at_once(EXIT_STATUS)

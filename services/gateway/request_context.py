@@ -18,6 +18,7 @@ from cosyserve import telemetry
 from cosyserve.metrics import names
 from services.gateway.routes import ROUTERS
 from services.gateway.serving.request_limit import HEALTH_PATHS
+from services.gateway.speech.audio_response import cut
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.refusals import AnswerByPath
 from services.gateway.speech.request_record import RequestRecord, active, noting, status_name
@@ -69,10 +70,14 @@ class RequestContext:
             except asyncio.CancelledError:
                 # The drain cuts what has not ended in its time.
                 record.status = "UNAVAILABLE"
-                if status or scope["type"] == "websocket":
-                    raise
                 failure = Failure(503, "draining", "the gateway is being stopped", 1.0)
-                await self._failed(scope, failure)(scope, receive, observed)
+                if scope["type"] == "websocket":
+                    if status != 101:  # otherwise its API has closed it
+                        raise
+                elif status:
+                    cut(scope, failure.message)
+                else:
+                    await self._failed(scope, failure)(scope, receive, observed)
             except Exception as error:
                 telemetry.failed(error)
                 if status or scope["type"] == "websocket":

@@ -10,9 +10,10 @@ from functools import partial
 from cosyserve.engines.benchmark_note import LLM, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Candidate, LoadedEngine, ResumeFrom, first_working
+from cosyserve.engines.one_launch import ONE_LAUNCH
 from services.llm.backends.backend import Backend
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
-from services.llm.settings import ONE_LAUNCH, LlmSettings
+from services.llm.settings import LlmSettings
 
 
 def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -45,6 +46,7 @@ def load_chosen(
         ladder,
         strict=settings.strict,
         setting="COSYSERVE_LLM_STRICT",
+        choice=f"COSYSERVE_LLM_GPU_ENGINE={FUSED}" if settings.gpu_engine == ladder[-1].name == FUSED else "",
         below=below,
         load_seconds=settings.load_seconds,
     )
@@ -99,5 +101,6 @@ def candidates(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSet
         for engine in (FUSED, READABLE)
         if settings.device != "cpu" and settings.gpu_engine in ("auto", engine)
     ]
-    on_cpu = [(CPU, replace(torch, device="cpu"))] if settings.device != "cuda" else []
+    cpu_allowed = settings.device == "cpu" or (settings.device == "auto" and settings.gpu_engine != FUSED)
+    on_cpu = [(CPU, replace(torch, device="cpu"))] if cpu_allowed else []
     return [*hosted, *on_gpu, *on_cpu]

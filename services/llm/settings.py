@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cosyserve.engines.benchmark_note import LLM
 from cosyserve.engines.fallback import LOAD_SECONDS, check_load_seconds
+from cosyserve.engines.one_launch import ONE_LAUNCH
 from cosyserve.rpc.server_settings import ServerSettings
 from cosyserve.settings import require_range
 
@@ -15,7 +16,6 @@ FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out
 non-finite numbers, always the same token, only three quarters of the tokens that the alignment
 expects.
 """
-ONE_LAUNCH = "one_launch"
 CHOICES = {
     "backend": ("auto", "tensorrt_llm", "vllm", "torch", "fake"),
     "device": ("auto", "cpu", "cuda"),
@@ -63,8 +63,9 @@ class LlmSettings(ServerSettings):
     device: str = "auto"
     """auto: CUDA if there is a device, else the CPU."""
     gpu_engine: str = "auto"
-    """Engine on CUDA. fused: CUDA graphs of Triton kernels, with sampling on the device. readable:
-    the same code as on a CPU, for comparison. auto: fused if it can run.
+    """Engine on CUDA. fused: CUDA graphs of Triton kernels, with sampling on the device; an error
+    where it cannot run, also without CUDA unless device=cpu. readable: the same code as on a CPU,
+    for comparison. auto: fused if it can run.
     """
     gpu_precision: str = "bfloat16"
     """Number type of the matrices, embeddings, keys and values of the fused engine; its head and

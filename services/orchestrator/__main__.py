@@ -36,6 +36,7 @@ from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.prompt_cut import PromptCut
 from services.orchestrator.stages.prompt_grid import PromptGrid
 from services.orchestrator.stages.token2wav import Token2WavStage
+from services.orchestrator.stages.voice_contents import VoiceContents
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
@@ -79,11 +80,12 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     grid = PromptGrid(token2wav, settings.prompt_as_block)
     texts, hedging = policy(frontend), Hedging(settings.hedge_share)
+    reading = replace(texts, stall_seconds=settings.voice_seconds)
     cut = PromptCut()
     notified.append(lambda: cut.changed(token2wav.serving_replicas()))
     stages = Stages(
         FrontendStage(frontend, texts, hedging),
-        VoiceStage(frontend, texts, replace(texts, stall_seconds=settings.voice_seconds), hedging, cut=cut),
+        VoiceStage(frontend, texts, reading, VoiceContents(settings.voices_cache_bytes), hedging, cut=cut),
         LlmStage(llm, policy(llm), settings.guards, lambda: grid.as_block, cut),
         Token2WavStage(token2wav, policy(token2wav), settings.guards, cut),
         AlignerWorkers.installed(settings.word_aligners, settings.word_wait_seconds),

@@ -155,6 +155,10 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
     """Voices, the default one first, whose prompt state is computed on each decoder that comes up;
     0: none.
     """
+    voices_cache_bytes: int = 64 * 1024 * 1024
+    """Bytes of the LRU cache of the contents of voices, from 0, in each process; 0: the frontend
+    sends the content with each answer. A voice of 30 s takes 0.5 MB.
+    """
     max_voice_makings: int = 8
     """Voices being created at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     word_aligners: int = 1
@@ -198,6 +202,6 @@ class OrchestratorSettings(AccessSettings, CallingTlsSettings, FaultSettings):
         require_range(self, look_up, allowed, least=LEAST_SECONDS, most=_MOST_LOOK_UP_SECONDS)
         idle, between = ["idle_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"
         require_range(self, idle, between, least=1, most=LONGEST_IDLE_SECONDS)
-        not_negative = ("warm_voices", "recovery_seconds", "word_aligners")
+        not_negative = ("warm_voices", "voices_cache_bytes", "recovery_seconds", "word_aligners")
         require_range(self, not_negative, "{NAME} must not be negative, got {value}", least=0)
         require_range(self, ["word_wait_seconds"], between, least=0, most=_MOST_WORD_WAIT_SECONDS)

@@ -46,7 +46,8 @@ def candidates(
     gpu = "cuda" if settings.device == "auto" else settings.device
     if backend not in ("auto", "torch"):
         return [(backend, backend, replace(settings, device=gpu if backend == TENSORRT else _without_auto(settings)))]
-    on_gpu, on_cpu = gpu.startswith("cuda"), settings.device in ("auto", "cpu")
+    on_gpu = gpu.startswith("cuda")
+    on_cpu = settings.device == "cpu" or (settings.device == "auto" and settings.gpu_engine != PAGED)
     listed = [(TENSORRT, TENSORRT, replace(settings, device=gpu))] if tensorrt and on_gpu else []
     listed += [
         (engine, "torch", replace(settings, device=gpu, gpu_engine=engine))
@@ -91,6 +92,7 @@ def load_chosen(
         ordered,
         strict=strict,
         setting="COSYSERVE_TOKEN2WAV_STRICT",
+        choice=f"COSYSERVE_TOKEN2WAV_GPU_ENGINE={PAGED}" if ordered[-1].name == PAGED else "",
         below=below,
         load_seconds=load_seconds,
     )

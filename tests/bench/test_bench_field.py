@@ -14,7 +14,7 @@ from bench.field.server import Server
 from bench.parts.provenance import Subject
 from tests.stacks.gateway_server import scripted_gateway
 
-CONDITIONS = Conditions("scripted", "running", 6, 0.0, 0, 2, "")
+CONDITIONS = Conditions("scripted", "running", "", 6, 0.0, 0, 2, "")
 SUBJECT = Subject("a machine", {}, "abc", "")
 LOADS = tuple(Load(f"over {door}", door, 10.0, 6, 0.0, warm=0.0) for door in (HTTP, GRPC))
 GROUP = Group("both", "six requests", LOADS)

@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.gateway.apis.test_vllm_omni import CONFIG, DONE
 from tests.gateway.conversing import send, spoken
 from tests.gateway.test_openai_speech import PATH, body
 from tests.gateway.test_websocket import END, SETUP, answers, text
@@ -102,7 +103,7 @@ async def test_what_does_not_end_in_time_is_cut_with_an_answer() -> None:
         await all_idle(running)
 
 
-async def test_audio_that_does_not_end_in_time_is_cut() -> None:
+async def test_audio_that_does_not_end_in_time_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     async def hang_after_some(context: Any, sent: int) -> None:
         if sent >= 10 * 960:
             await asyncio.Event().wait()
@@ -115,6 +116,8 @@ async def test_audio_that_does_not_end_in_time_is_cut() -> None:
             with pytest.raises(httpx2.RemoteProtocolError):
                 await response.aread()
         await all_idle(running)
+    assert "an answer was cut: the gateway is being stopped" in caplog.text
+    assert "Exception in ASGI application" not in caplog.text
 
 
 async def test_a_second_interrupt_ends_the_drain() -> None:
@@ -142,3 +145,33 @@ async def test_messages_tell_json() -> None:
         held.cancel()
         await asyncio.wait((held,))
         await all_idle(running)
+
+
+SOCKETS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
+    "ours": ("/v1/audio/stream", (SETUP, text(TEXT), END)),
+    "stream-input": ("/v1/text-to-speech/anna/stream-input", ({"text": TEXT}, {"text": ""})),
+    "multi-stream-input": ("/v1/text-to-speech/anna/multi-stream-input", ({"text": TEXT, "flush": True},)),
+    "vllm-omni": ("/v1/audio/speech/stream", (CONFIG, {"type": "input.text", "text": TEXT}, DONE)),
+    "jambonz": ("/jambonz/stream", ({"type": "stream", "text": TEXT}, {"type": "flush"})),
+}
+
+
+@pytest.mark.parametrize("speaking", [True, False])
+@pytest.mark.parametrize("api", SOCKETS)
+async def test_a_websocket_whose_task_is_cancelled_is_closed(
+    api: str, speaking: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, messages = SOCKETS[api]
+    async with serving() as (served, running), connect(f"ws://{served.address}{path}") as ws:
+        hook(running, "token2wav", hang)
+        await send(ws, *messages[: None if speaking else 1])
+        if speaking:
+            await busy(running, "token2wav")
+        tasks = list(served.server.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        assert await close_code(ws) == 1012
+        await asyncio.wait(tasks)
+        await all_idle(running)
+        assert "Exception in ASGI application" not in caplog.text
+        assert not [task for task in asyncio.all_tasks() if "Conversation." in repr(task)]

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -23,6 +24,7 @@ from services.gateway.speech.speaking import Utterance
 from services.gateway.speech.voice_names import VoiceNames
 from tests.gateway.conversing import spoken
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang_after_some, hold_back, hook
+from tests.stacks.calls import until
 from tests.stacks.gateway_server import Gateway
 from tests.stacks.scripted_stages import Stack, expected_audio
 
@@ -243,7 +245,9 @@ async def test_what_nobody_expected_is_an_error_object_and_in_the_log(
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
-async def test_a_later_failure_cuts_the_body(served: Gateway, running: Stack, stream_format: str) -> None:
+async def test_a_later_failure_cuts_the_body(
+    served: Gateway, running: Stack, stream_format: str, caplog: pytest.LogCaptureFixture
+) -> None:
     received = b""
 
     async def receive(served: Gateway) -> None:
@@ -260,6 +264,9 @@ async def test_a_later_failure_cuts_the_body(served: Gateway, running: Stack, st
     assert received
     assert b"[DONE]" not in received
     assert (b'"type":"error"' in received) == (stream_format == "sse")
+    await until(lambda: not served.server.server_state.tasks)
+    assert caplog.text.count("an answer was cut") == 1
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_a_caller_that_hangs_up_leaves_every_stage_idle_at_once(served: Gateway, running: Stack) -> None:

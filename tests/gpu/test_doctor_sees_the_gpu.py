@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from cosyserve.host.hardware import TIERS
+from cosyserve.host.recommendation import TIERS
 from tests.gpu.compiling import environment
 from tests.stacks.up_process import run_cosyserve
 

@@ -81,6 +81,8 @@ class Script:
     """Ids of the GetVoice calls."""
     voices_beside: list[str] = field(default_factory=list)
     """Ids of the voices that were asked for together with a text."""
+    contents_left_out: int = 0
+    """Of voices, in answers to one who has them."""
     answers_beside: bool = True
     """Whether they are answered; a frontend of an earlier release does not."""
     speech_rate: float = 0.0
@@ -227,6 +229,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
         voice = self.script.voice
         if known := request.known_content_hash == voice.content_hash:
+            self.script.contents_left_out += 1
             voice = voice_pb2.Voice(id=voice.id, content_hash=voice.content_hash)
         return frontend_pb2.GetVoiceResponse(
             voice=voice, system_text_ids=self.script.system_text_ids, content_known=known

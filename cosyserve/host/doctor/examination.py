@@ -29,7 +29,8 @@ from cosyserve.host.doctor.installation_checks import (
     checkpoint_bytes,
     flow_and_vocoder,
 )
-from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, Recommendation, recommended, this_machine
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, this_machine
+from cosyserve.host.recommendation import Recommendation, recommended
 from cosyserve.settings import cache_directory
 
 
@@ -82,4 +83,5 @@ def examine(
         check_inner_ports(),
         check_clock(),
     ]
-    return Examination(machine, tuple(findings), recommended(machine, weights, flow_and_vocoder(model, decoder_model)))
+    networks = flow_and_vocoder(model, decoder_model)
+    return Examination(machine, tuple(findings), recommended(machine, weights, networks, environ))

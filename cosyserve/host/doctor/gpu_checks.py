@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cosyserve.engines.gpu_facts import AMPERE, VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
+from cosyserve.engines.one_launch import GPU_DECODE, ONE_LAUNCH, lacking
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware import LEAST_GPU_MIB, Machine, format_version, parse_version
-from cosyserve.host.supervision.gpu_sharing import GPU_DECODE, ONE_LAUNCH
+from cosyserve.host.hardware import Machine, format_version, parse_version
+from cosyserve.host.recommendation import LEAST_GPU_MIB
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS
 
-HOPPER = (9, 0)
-"""Least compute capability of a decode step of one launch."""
 _CPU_ONLY = "the engines run on the CPU; the published sizes are slower there than speech"
 _BUSY_SHARE = 0.2
 
@@ -168,10 +167,10 @@ def check_decode(machine: Machine, environ: Mapping[str, str] = os.environ) -> l
     if environ.get(GPU_DECODE) != ONE_LAUNCH:
         return []
     setting, instead = f"{GPU_DECODE}={ONE_LAUNCH}", f"{GPU_DECODE}=launches"
-    oldest = min((gpu.capability for gpu in machine.gpus), default=HOPPER)
-    if oldest < HOPPER:
-        observed = f"{setting}, a GPU of compute capability {format_version(oldest)}"
-        return [problem("decode", observed, "it needs 9.0 (Hopper) or later: on this GPU llm does not start", instead)]
+    for gpu in machine.gpus:
+        if (need := lacking(gpu.capability)) is not None:
+            observed = f"{setting}, a GPU of compute capability {format_version(gpu.capability)}"
+            return [problem("decode", observed, f"it needs {need}: on this GPU llm does not start", instead)]
     if len(machine.gpus) > 1:
         fix = "cosyserve up --devices llm=cuda:0,token2wav=cuda:1"
         return [note("decode", setting, "llm needs a GPU that no other process uses", fix)]

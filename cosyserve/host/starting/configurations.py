@@ -2,20 +2,14 @@
 first, which have been measured, the fastest first, then those of other libraries.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.separate_decoder import Token2WavNetworks
-from cosyserve.host.hardware import (
-    LEAST_GPU_MIB,
-    SUPPORTED_LIBRARIES,
-    Machine,
-    Recommendation,
-    format_version,
-    on_cpu,
-    recommended,
-)
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, format_version
+from cosyserve.host.recommendation import LEAST_GPU_MIB, Recommendation, on_cpu, recommended
 
 _LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 _KERNELS = "triton"
@@ -50,11 +44,21 @@ class Configuration:
         """Of llm and token2wav."""
         return {"llm": "torch", "token2wav": "torch", **self.engines}
 
-    def settings(self, machine: Machine, weights: int, networks: Token2WavNetworks = COSYVOICE2) -> Recommendation:
+    def settings(
+        self,
+        machine: Machine,
+        weights: int,
+        networks: Token2WavNetworks = COSYVOICE2,
+        chosen: Mapping[str, str] | None = None,
+    ) -> Recommendation:
         """Settings for the services: those recommended for the memory of the machine, overridden by
-        this configuration. weights, networks: as for `recommended`.
+        this configuration. weights, networks, chosen: as for `recommended`.
         """
-        recommendation = recommended(machine, weights, networks) if self.on_gpu else on_cpu(machine, weights, self.what)
+        recommendation = (
+            recommended(machine, weights, networks, self.environ if chosen is None else chosen)
+            if self.on_gpu
+            else on_cpu(machine, weights, self.what)
+        )
         return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
 
     def lacks(self, machine: Machine) -> str | None:

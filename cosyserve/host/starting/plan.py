@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.installation_checks import checkpoint_bytes, flow_and_vocoder
-from cosyserve.host.hardware import Machine, Recommendation
+from cosyserve.host.hardware import Machine
+from cosyserve.host.recommendation import Recommendation
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import (
     BUILD,
@@ -48,8 +49,12 @@ def make_plan(
     define the configuration. noted: by service, the hosted engine that was measured to be faster,
     which replaces the engine of the configuration.
     """
+    own = configuration.environ
     settings = configuration.settings(
-        machine, checkpoint_bytes(model, decoder_model), flow_and_vocoder(model, decoder_model)
+        machine,
+        checkpoint_bytes(model, decoder_model),
+        flow_and_vocoder(model, decoder_model),
+        {**environ, **own} if forced else {**own, **environ},
     )
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
     backends, why = configuration.backends, list(settings.why)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from cosyserve.engines.gpu_facts import VISIBLE, has_nvidia_device
+from cosyserve.engines.one_launch import GPU_DECODE, ONE_LAUNCH
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.layout import ProcessSpec, named_gpus
 from cosyserve.settings import API_KEY, GPU_SHARING
@@ -32,10 +33,6 @@ another, and token2wav waits for its tokens: it must not queue after a pass of t
 priority is a hint to the driver; levels as in the MPS manual of NVIDIA.
 """
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - where a daemon of the machine listens; nothing is written there
-GPU_DECODE, ONE_LAUNCH = "COSYSERVE_LLM_GPU_DECODE", "one_launch"
-"""With this value a decode step of llm occupies all of a GPU, and its programs wait for each
-other: beside kernels of another process that wait too, neither may end.
-"""
 _ANSWER_SECONDS = 20.0
 _STOP_SECONDS = 15.0
 _ASK_SECONDS = 5.0

@@ -29,7 +29,7 @@ from services.gateway.speech.failures import failure_of
 from services.gateway.speech.request_model import validated
 from services.gateway.speech.request_record import utterance_of
 from services.gateway.speech.speaking import Speaker, speaker_of
-from services.gateway.websocket.conversation import INTERNAL, LOST, NORMAL, POLICY, read_object
+from services.gateway.websocket.conversation import INTERNAL, LOST, NORMAL, POLICY, RESTARTS, read_object
 
 log = logging.getLogger(__name__)
 router = APIRouter()
@@ -110,6 +110,10 @@ async def stream(socket: WebSocket) -> None:
         await call.run(read_form(socket.query_params))
     except WebSocketDisconnect:
         return
+    except asyncio.CancelledError:
+        with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
+            await call.close(RESTARTS)
+        raise
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):

@@ -3,16 +3,18 @@ is no request, and an eye on the peer while it is not read.
 """
 
 import asyncio
+import functools
 import sys
 from typing import Any
 
 import h11
 from starlette.responses import Response
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from cosyserve.errors import PermissionDenied
 from cosyserve.tls.peer_names import names_of_certificate, require_allowed
 from services.gateway.serving.open_connections import OpenConnections
+from services.gateway.speech.audio_response import CUT
 from services.gateway.speech.failures import Failure, failure_of
 
 MOST_HEADER_FIELDS = 100
@@ -74,6 +76,11 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
         self._look()
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._working:  # the task of the application has not begun to run
+            self.cycle.scope["state"].setdefault(CUT, functools.partial(self._cut, self.cycle))
+
     def on_response_complete(self) -> None:
         self._head_begun = False
         self._pipelined = self._pipelined + 1 if self.conn.trailing_data[0] else 0
@@ -108,6 +115,11 @@ class HttpConnection(H11Protocol):
     def _working(self) -> bool:
         """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _cut(self, cycle: RequestResponseCycle) -> None:
+        """End an answer without the end of its body, and not as a fault of the application."""
+        cycle.disconnected = True
+        self.transport.close()
 
     def _look(self) -> None:
         """Decide what to wait for, after whatever has happened."""

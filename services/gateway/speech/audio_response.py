@@ -25,6 +25,8 @@ BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 """Audio in the OpenAPI document."""
 AUDIO_CONTENT: dict[str, Any] = {each.media_type: BINARY for each in FileFormat}
 """Of an answer of any format, in the OpenAPI document."""
+CUT = "cut"
+"""In the scope's state, where the server puts it: what `cut` calls."""
 Pieces = AsyncGenerator[bytes]
 T = TypeVar("T")
 
@@ -89,11 +91,10 @@ class AudioResponse(Response):
                     await self._send(send, piece)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             except Exception as error:
-                # The server closes a connection whose body was not completed.
                 _note(error)
                 if isinstance(error, ReaderStalled):
                     current_record().answered(408, "caller_stalled")
-                log.warning("an answer was cut: %s", _reason(error))
+                cut(scope, _reason(error))
 
     async def _send(self, send: Send, piece: bytes) -> None:
         if not piece:
@@ -103,6 +104,15 @@ class AudioResponse(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError as error:
             raise ReaderStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
+
+
+def cut(scope: Scope, reason: str) -> None:
+    """Close the connection of an answer that has begun, without the end of its body: HTTP has no
+    other sign of a failure by then. uvicorn would do so, too, and log a fault of the application.
+    """
+    log.warning("an answer was cut: %s", reason)
+    if (close := scope.get("state", {}).get(CUT)) is not None:
+        close()
 
 
 def _note(error: Exception) -> None:

@@ -6,6 +6,7 @@
 unless it was the first message.
 """
 
+import asyncio
 import contextlib
 import logging
 
@@ -41,7 +42,10 @@ async def stream(socket: WebSocket) -> None:
     try:
         await Session(socket, conversation).run()
     except (_Closed, WebSocketDisconnect):
-        pass
+        await conversation.close(NORMAL)
+    except asyncio.CancelledError:
+        await conversation.cut()
+        raise
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):
@@ -49,9 +53,6 @@ async def stream(socket: WebSocket) -> None:
         failure = failure_of(error)
         code = POLICY if failure.status < 500 else INTERNAL
         await conversation.refuse(error_message(error), code, failure.code)
-    finally:
-        # Also when this task is cancelled: a message may still be awaited.
-        await conversation.close(NORMAL)
 
 
 class Session:

@@ -150,6 +150,11 @@ class Conversation:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect, CallerStalled):
             await self._send(self._socket.close(code, reason[:120]))
 
+    async def cut(self) -> None:
+        """Close the connection whose task is cancelled: the gateway ends before what is spoken."""
+        self._drained = True
+        await self.close(RESTARTS)
+
     async def refuse(self, message: Message, code: int, reason: str) -> None:
         """Send what failed, if the caller is still there, and close the connection."""
         try:

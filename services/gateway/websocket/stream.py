@@ -55,6 +55,9 @@ async def stream(socket: WebSocket) -> None:
                 pass
     except WebSocketDisconnect:
         await conversation.close(NORMAL)
+    except asyncio.CancelledError:
+        await conversation.cut()
+        raise
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):

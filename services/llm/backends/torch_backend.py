@@ -12,6 +12,7 @@ import torch
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.engines.kernel_cache import Key, Unsuitable, keep_kernels, kernels_compile, triton_version
+from cosyserve.engines.one_launch import ONE_LAUNCH
 from cosyserve.engines.start_phases import phase
 from cosyserve.errors import SettingsError
 from services.llm.backends.backend import generate_first_hop
@@ -26,7 +27,7 @@ from services.llm.generation.request import Generation, Hop, TextStream
 from services.llm.generation.requested_script import requested_script
 from services.llm.gpu.tuning import INSTEAD, check
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.settings import ONE_LAUNCH, LlmSettings
+from services.llm.settings import LlmSettings
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,10 @@ class TorchBackend:
         """
         if settings.gpu_decode == ONE_LAUNCH and not torch.cuda.is_available():
             raise SettingsError(f"gpu_decode={ONE_LAUNCH} needs a CUDA device, torch finds none")
-        device, served = choose_device(settings.device), ServedModel.read(settings.model)
+        device = choose_device(settings.device)
+        if settings.gpu_engine == "fused" and settings.device == "auto" and device.type == "cpu":
+            raise SettingsError("gpu_engine=fused needs a CUDA device, torch finds none")
+        served = ServedModel.read(settings.model)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(

@@ -14,6 +14,7 @@ import torch
 
 from cosyserve.engines.cuda_kernels import Driver, DriverError, LaunchShape, Module, compile_kernels
 from cosyserve.engines.kernel_cache import Unsuitable
+from cosyserve.engines.one_launch import lacking
 from services.llm.generation.config import LlmConfig
 from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.layout import PAGE
@@ -23,8 +24,6 @@ from services.llm.gpu.weight_order import ROWS, WARPS, OrderedWeights
 
 SOURCES = ("shapes", "ring", "exchange", "arithmetic", "copies", "products", "attention", "step")
 """Files of the source, in order."""
-HOPPER = (9, 0)
-"""Least compute capability: copies of whole tiles into shared memory."""
 STAGES, STAGE = 12, 16384
 """Number of stages of the ring of weights, and bytes of one: most of what a multiprocessor has."""
 THREADS = 32 * (WARPS + 1)
@@ -155,9 +154,9 @@ def check(config: LlmConfig, positions: int, capability: tuple[int, int], multip
     longest sequence.
     """
     sizes = (config.hidden_size, config.intermediate_size, config.heads, config.kv_heads, config.head_size)
-    least = config.hidden_size // ROWS
+    least, gpu = config.hidden_size // ROWS, lacking(capability)
     obstacles = {
-        "a GPU of compute capability 9.0 or later, this one has " + ".".join(map(str, capability)): capability < HOPPER,
+        gpu or "": gpu is not None,
         f"layers of the published sizes, {_sizes(PUBLISHED)}, the model has {_sizes(sizes)}": sizes != PUBLISHED,
         f"at most {MOST_LAYERS} layers, the model has {config.layers}": config.layers > MOST_LAYERS,
         f"at most {MOST_POSITIONS} positions a sequence, COSYSERVE_LLM_MAX_POSITIONS has pages for {positions}": (

@@ -10,7 +10,6 @@ from cosyserve.errors import InternalFault
 from cosyserve.v1 import frontend_pb2 as pb
 from services.orchestrator.speech.conditioning import Voice
 
-_KEPT_BYTES = 1 << 26
 _ID_BYTES = 40
 """Of an id, as a Python integer in a tuple."""
 _ENTRY_BYTES = 1024
@@ -48,10 +47,10 @@ class VoiceQuestion:
 
 class VoiceContents:
     """By the names and tenants that asked for them; the least recently used are dropped above
-    `most_bytes`. For one event loop.
+    `most_bytes`; 0 keeps none. For one event loop.
     """
 
-    def __init__(self, most_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self._most_bytes, self._bytes = most_bytes, 0
         self._kept: OrderedDict[_Key, Voice] = OrderedDict()
 

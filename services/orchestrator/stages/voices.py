@@ -55,12 +55,12 @@ class VoiceStage:
     policy: RetryPolicy
     reading: RetryPolicy
     """As `policy`, for the analysis of a recording."""
+    contents: VoiceContents
     hedging: Hedging = field(default_factory=Hedging)
     """Of calls that only read voices and texts; a recording takes too long to be analyzed twice."""
     model: ServedModel = field(default_factory=ServedModel)
     cut: PromptCut = field(default_factory=PromptCut)
     """That of the decoder, by which voices are described."""
-    contents: VoiceContents = field(default_factory=VoiceContents)
 
     def require_supported(self, prompting: Prompting) -> None:
         """Raises InvalidRequest, without a call, for an instruction that the model would speak, if

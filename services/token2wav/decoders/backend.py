@@ -69,8 +69,9 @@ class EngineSettings:
     half of it in bfloat16, and about a quarter with keys and values of 8 bits.
     """
     gpu_engine: str = "auto"
-    """Engine on a GPU: `paged` (our own kernels and CUDA graphs), `readable` (the same PyTorch code
-    as on a CPU), or `auto`: paged if it can run.
+    """Engine on a GPU: `paged` (our own kernels and CUDA graphs; an error where it cannot run, also
+    without a GPU unless the device is cpu), `readable` (the same PyTorch code as on a CPU), or
+    `auto`: paged if it can run.
     """
     gpu_precision: str = "bfloat16"
     """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""

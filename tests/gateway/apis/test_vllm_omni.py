@@ -10,7 +10,6 @@ import json
 import wave
 from collections.abc import AsyncIterator
 from typing import Any
-from unittest.mock import AsyncMock, Mock
 
 import av
 import grpc
@@ -21,8 +20,6 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.types import WordTime
-from services.gateway.speech.drain import Drain
-from services.gateway.vllm_omni.session import stream
 from tests.gateway.conversing import send, spoken, until_closed
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.gateway_server import Gateway
@@ -408,26 +405,3 @@ async def test_any_order_of_messages_has_an_answer(served: Gateway, running: Sta
         await send(ws, STREAMED, text("third"), DONE)
         assert spoken(b"".join((await answers(ws))[1])) == expected_audio("third")
         await all_idle(running)
-
-
-async def test_a_cancelled_conversation_is_closed_and_awaits_no_message() -> None:
-    receiving, received = asyncio.Event(), asyncio.Event()
-
-    async def receive() -> None:
-        receiving.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            received.set()
-
-    speaker = Mock(reader_seconds=9.0, idle_seconds=9.0)
-    app = Mock()
-    app.state.speaker, app.state.drain = speaker, Drain()
-    socket = AsyncMock(app=app, scope={}, receive=receive)
-    conversing = asyncio.create_task(stream(socket))
-    await receiving.wait()
-    conversing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await conversing
-    assert received.is_set()
-    socket.close.assert_awaited_once_with(1000, "")

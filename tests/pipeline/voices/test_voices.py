@@ -256,3 +256,12 @@ async def test_the_orchestrator_keeps_nothing_of_a_voice_that_is_gone(
     )
     assert (await refused(speak(running, "word", voice="nobody")))[0] == grpc.StatusCode.NOT_FOUND
     assert dropped == ["nobody"]
+
+
+@pytest.mark.parametrize(
+    "left_out", [2, pytest.param(0, marks=pytest.mark.start(voices_cache_bytes=0))], ids=["by default", "no room"]
+)
+async def test_as_much_of_voices_is_kept_as_the_setting_allows(running: Stack, left_out: int) -> None:
+    for _ in range(3):
+        assert (await speak(running, "word"))[0] == expected_audio("word")
+    assert running.scripts["frontend"][0].contents_left_out == left_out

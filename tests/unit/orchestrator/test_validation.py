@@ -207,8 +207,10 @@ def test_what_is_asked_for_is_read() -> None:
     assert (utterance.text, utterance.seed, utterance.speed, utterance.start_sample) == ("", 0, 1.5, 7)
 
 
-def test_less_room_than_a_sentence_may_need_is_no_setting() -> None:
+def test_what_is_no_room_is_no_setting() -> None:
     stages = {"listen": "127.0.0.1:0", "frontend": ("a:1",), "llm": ("b:1",), "token2wav": ("c:1",)}
-    OrchestratorSettings(**stages, max_waiting_characters=1_000)
+    OrchestratorSettings(**stages, max_waiting_characters=1_000, voices_cache_bytes=0)
     with pytest.raises(ValueError, match="MAX_WAITING_CHARACTERS is 999, allowed are at least 1000"):
         OrchestratorSettings(**stages, max_waiting_characters=999)
+    with pytest.raises(ValueError, match="VOICES_CACHE_BYTES must not be negative, got -1"):
+        OrchestratorSettings(**stages, voices_cache_bytes=-1)

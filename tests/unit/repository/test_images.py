@@ -16,7 +16,8 @@ import yaml
 
 from cosyserve.engines.gpu_facts import Gpu
 from cosyserve.errors import SettingsError
-from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, recommended
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine
+from cosyserve.host.recommendation import recommended
 from cosyserve.settings import load
 from cosyserve.tls.certificate_files import CertificateFiles
 from services.frontend.settings import FrontendSettings

@@ -170,6 +170,9 @@ def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:
         ("torch", "tensorrt", {"device": "auto"}, ["paged", "readable", "cpu"]),
         ("torch", "", {"device": "auto"}, ["paged", "readable", "cpu"]),
         ("torch", "", {"device": "cuda", "gpu_engine": "paged"}, ["paged"]),
+        ("auto", "", {"device": "auto", "gpu_engine": "paged"}, ["paged"]),
+        ("auto", "", {"device": "auto", "gpu_engine": "readable"}, ["readable", "cpu"]),
+        ("auto", "", {"device": "cpu", "gpu_engine": "paged"}, ["cpu"]),
         ("tensorrt", "", {"device": "auto"}, ["tensorrt"]),
         ("onnxruntime", "", {"device": "auto"}, ["onnxruntime"]),
         ("fake", "", {"device": "auto"}, ["fake"]),
@@ -204,6 +207,12 @@ def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why() -> None:
     assert [one.rung for one in footing.refused] == ["tensorrt", "paged", "readable"]
     assert "backend tensorrt needs the package tensorrt: pip install" in footing.refused[0].reason
     assert all(one.reason.startswith("device 'cuda' cannot be used: ") for one in footing.refused[1:])
+
+
+def test_an_engine_of_a_gpu_that_is_asked_for_is_not_replaced_by_the_cpu() -> None:
+    said = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=paged is set and paged cannot serve: device 'cuda' cannot be used"
+    with pytest.raises(SettingsError, match=said):
+        load_chosen("auto", EngineSettings(model=TINY, device="auto", gpu_engine="paged"))
 
 
 def test_strict_ends_the_start_with_the_reason() -> None:

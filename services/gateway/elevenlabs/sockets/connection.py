@@ -154,6 +154,9 @@ async def serve(socket: WebSocket, voice_id: str, talk: Callable[[Connection], A
         await conversation.close(NORMAL)
     except WebSocketDisconnect:
         await conversation.close(NORMAL)
+    except asyncio.CancelledError:
+        await conversation.cut()
+        raise
     except Exception as error:
         telemetry.failed(error)
         if not isinstance(error, CosyserveError):

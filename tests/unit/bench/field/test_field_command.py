@@ -6,6 +6,7 @@ import pytest
 
 from bench.field import __main__ as command
 from bench.field import merge
+from bench.field.server import FAKE, Server
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part, write
 from bench.parts.provenance import Subject
@@ -62,3 +63,17 @@ def test_parts_under_other_conditions_do_not_end_the_report(tmp_path: Path) -> N
         merge.merged([merge.read(part.figures(tmp_path)) for part in parts])
     command._report(tmp_path, parts, Ledger(tmp_path, Subject("m", {}, "s", "")))
     assert "differ in seed: 0 and 1; --fresh" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("server", "device"),
+    [
+        (Server("m", Path("m"), device="cuda"), "first"),
+        (Server("m", Path("m"), device="cuda:1"), "second"),
+        (Server("m", Path("m"), device="cpu"), "a processor"),
+        (Server("m", Path("m"), backend=FAKE, device="cuda"), "a processor"),
+        (Server("m", addresses={"http": "gpu:8080"}, device="cuda"), ""),
+    ],
+)
+def test_the_device_that_computes_is_named(server: Server, device: str) -> None:
+    assert server.computes_on(["first", "second"], "a processor") == device

@@ -132,7 +132,7 @@ def test_answers_that_never_become_audible_are_counted() -> None:
 
 def part(name: str, **changes: Any) -> dict[str, Any]:
     subject = {"machine": "a GPU", "versions": {"torch": "2"}, "source": "abc", "commit": "1"}
-    conditions = {"model": "M", "backend": "torch", "requests": 3, "seconds": 1.0, "seed": 0}
+    conditions = {"model": "M", "backend": "torch", "device": "H", "requests": 3, "seconds": 1.0, "seed": 0}
     return {
         "part": name,
         "about": "10 requests a second",
@@ -145,12 +145,40 @@ def part(name: str, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "other", [{"machine": "another"}, {"source": "def"}, {"model": "N"}, {"versions": {"torch": "3"}}, {"seed": 1}]
+    "other",
+    [
+        {"machine": "another"},
+        {"source": "def"},
+        {"model": "N"},
+        {"versions": {"torch": "3"}},
+        {"seed": 1},
+        {"device": "I"},
+    ],
 )
 def test_parts_that_do_not_belong_together_are_not_merged(other: dict[str, Any]) -> None:
     (name,) = other
     with pytest.raises(ValueError, match=f"http-low and http-high differ in {name}: "):
         merged([part("http-low"), part("http-high", **other)])
+
+
+def test_a_part_that_names_no_device_is_not_one_of_this_device() -> None:
+    unnamed = part("grpc-low")
+    del unnamed["conditions"]["device"]
+    for parts in ([part("http-low"), unnamed], [unnamed, part("http-low")]):
+        with pytest.raises(ValueError, match="differ in device: "):
+            merged(parts)
+
+
+def test_the_report_names_the_device_and_what_was_chosen_for_it() -> None:
+    chosen = [{"derived_settings": {"COSYSERVE_A": "1", "COSYSERVE_B": number}} for number in "22"]
+    parts = [part(name) | settings for name, settings in zip(("http-low", "lengths"), chosen, strict=True)]
+    report = text(merged(parts))
+    assert "* Computed on H." in report
+    assert "* Chosen for this machine: COSYSERVE_A=1 COSYSERVE_B=2." in report
+    parts[1]["derived_settings"] = {"COSYSERVE_A": "3"}
+    report = text(merged(parts))
+    assert "* Chosen for this machine: COSYSERVE_A=1 COSYSERVE_B=2 (http-low)." in report
+    assert "* Chosen for this machine: COSYSERVE_A=3 (lengths)." in report
 
 
 def test_parts_are_merged_into_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

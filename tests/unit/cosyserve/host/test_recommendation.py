@@ -3,10 +3,16 @@ less.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from cosyserve.host.hardware import LARGE_MODEL, recommended
+from cosyserve.engines.one_launch import WEIGHTS_MIB
+from cosyserve.generations.cosyvoice3 import COSYVOICE3
+from cosyserve.generations.separate_decoder import STEP_AUDIO2
+from cosyserve.host.recommendation import CLUSTERS_MIB, LARGE_MODEL, recommended
+from cosyserve.host.starting.configurations import BY_NAME, Configuration
+from cosyserve.host.starting.plan import make_plan
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings
 from services.orchestrator.settings import OrchestratorSettings
@@ -73,3 +79,49 @@ def test_threads_are_for_large_models() -> None:
     assert recommended(machine(cores=8), PUBLISHED).environ["COSYSERVE_LLM_THREADS"] == "4"
     assert "COSYSERVE_LLM_THREADS" not in recommended(machine(cores=8), LARGE_MODEL - 1).environ
     assert "COSYSERVE_LLM_THREADS" not in recommended(machine(cores=1.5), PUBLISHED).environ
+
+
+T2W = "COSYSERVE_TOKEN2WAV_"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "extra"),
+    [
+        ({}, CLUSTERS_MIB),
+        ({"COSYSERVE_LLM_GPU_DECODE": "launches"}, CLUSTERS_MIB),
+        ({"COSYSERVE_LLM_GPU_DECODE": "one_launch"}, CLUSTERS_MIB + WEIGHTS_MIB),
+        ({"COSYSERVE_LLM_GPU_DECODE": "one_launch", f"{T2W}GPU_CLUSTERS": "off"}, WEIGHTS_MIB),
+        ({f"{T2W}GPU_CLUSTERS": "off"}, 0),
+        ({f"{T2W}GPU_ENGINE": "readable"}, 0),
+        ({f"{T2W}GPU_PRECISION": "float32"}, 0),
+        ({f"{T2W}GPU_KV_PRECISION": "int8"}, 0),
+    ],
+)
+@pytest.mark.parametrize("size", [8_188, 24_564, 81_559])
+def test_weights_that_an_engine_holds_once_more_leave_less(size: int, chosen: dict[str, str], extra: int) -> None:
+    without = recommended(machine(gpu(size, (9, 0))), PUBLISHED, chosen={f"{T2W}GPU_CLUSTERS": "off"})
+    assert without == recommended(machine(gpu(size, (8, 9))), PUBLISHED)
+    told = recommended(machine(gpu(size, (9, 0))), PUBLISHED, chosen=chosen)
+    assert bytes_of(without.environ) - bytes_of(told.environ) == extra << 20
+
+
+def test_clusters_are_of_one_flow_and_one_generation_of_gpus() -> None:
+    off = {f"{T2W}GPU_CLUSTERS": "off"}
+    for capability, networks in (((9, 0), COSYVOICE3), ((9, 0), STEP_AUDIO2), ((10, 0), None), ((8, 9), None)):
+        arguments = (machine(gpu(capability=capability)), PUBLISHED, *(() if networks is None else (networks,)))
+        assert recommended(*arguments) == recommended(*arguments, chosen=off)
+
+
+def test_what_a_user_or_a_configuration_chooses_is_counted() -> None:
+    hopper, own = machine(gpu(capability=(9, 0))), {"COSYSERVE_LLM_GPU_DECODE": "one_launch"}
+    compiled, readable = BY_NAME["compile+fp16"], BY_NAME["fp16"]
+    state = f"{T2W}STATE_BYTES"
+
+    def planned(configuration: Configuration, environ: Mapping[str, str], *, forced: bool = False) -> int:
+        plan = make_plan(configuration, hopper, Path("models/demo"), forced=forced, environ=environ)
+        return int(plan.environ[state])
+
+    assert planned(compiled, own) < planned(compiled, {}) < planned(readable, {})
+    asked = {f"{T2W}GPU_ENGINE": "readable"}
+    assert planned(compiled, asked) == planned(readable, {})
+    assert planned(compiled, asked, forced=True) == planned(compiled, {})

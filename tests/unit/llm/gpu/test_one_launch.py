@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 from bench.real_size import PUBLISHED_LLM
 from cosyserve.engines.cuda_kernels import CompileError, Driver, DriverError, compile_kernels
 from cosyserve.engines.kernel_cache import Unsuitable
+from cosyserve.engines.one_launch import SHARED_KIB, WEIGHTS_MIB
 from cosyserve.errors import SettingsError
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.gpu import one_launch, weight_order
@@ -105,6 +106,12 @@ def test_what_is_not_supported_is_refused_with_a_reason() -> None:
     narrow = replace(PUBLISHED_LLM, hidden_size=512)
     for reason, arguments in {
         "compute capability 9.0 or later, this one has 8.9": (PUBLISHED_LLM, 8192, (8, 9), H100),
+        "201 KiB of shared memory for a program, this GPU of compute capability 12.0 has 99": (
+            PUBLISHED_LLM,
+            8192,
+            (12, 0),
+            170,
+        ),
         "layers of the published sizes, 896 and 4864 numbers wide": (narrow, 8192, (9, 0), H100),
         "at most 31 layers, the model has 32": (replace(PUBLISHED_LLM, layers=32), 8192, (9, 0), H100),
         "at most 8192 positions a sequence": (PUBLISHED_LLM, 8256, (9, 0), H100),
@@ -112,6 +119,17 @@ def test_what_is_not_supported_is_refused_with_a_reason() -> None:
     }.items():
         with pytest.raises(Unsuitable, match=f"{reason}.*GPU_DECODE=launches"):
             one_launch.check(*arguments)
+
+
+@pytest.mark.parametrize("programs", [112, H100, 148])
+def test_what_is_known_without_a_gpu_is_what_it_takes(programs: int) -> None:
+    plan = divide(PUBLISHED_LLM, programs)
+    tiles = max(len(program.gated) for program in plan)
+    shared = one_launch.STAGES * one_launch.STAGE + one_launch.shared_bytes(tiles)
+    assert shared / 1024 <= SHARED_KIB
+    unit, row = weight_order.ROWS * weight_order.STEP * 2, PUBLISHED_LLM.hidden_size * 4
+    weights = sum(PUBLISHED_LLM.layers * program.units(PUBLISHED_LLM) * unit + program.ids * row for program in plan)
+    assert weights / 2**20 == pytest.approx(WEIGHTS_MIB, abs=1)
 
 
 def test_a_machine_without_a_gpu_says_that_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,9 @@ OURS = ["fused", "readable", "cpu"]
         ({"backend": "torch"}, OURS),
         ({"backend": "torch", "device": "cuda", "gpu_engine": "fused"}, ["fused"]),
         ({"backend": "torch", "gpu_engine": "readable"}, ["readable", "cpu"]),
+        ({"gpu_engine": "fused"}, ["fused"]),
+        ({"gpu_engine": "fused", "auto_first": "vllm"}, ["vllm", "fused"]),
+        ({"gpu_engine": "fused", "device": "cpu"}, ["cpu"]),
         ({"gpu_decode": "one_launch", "auto_first": "vllm"}, ["fused"]),
         ({"backend": "tensorrt_llm"}, ["tensorrt_llm"]),
         ({"backend": "vllm"}, ["vllm"]),
@@ -91,6 +94,14 @@ async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch:
         assert (await hops(footing.engine, sentence(1)))[-1].outcome
     finally:
         await footing.engine.close()
+
+
+def test_an_engine_of_a_gpu_that_is_asked_for_is_not_replaced_by_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SettingsError, match="COSYSERVE_LLM_GPU_ENGINE=fused is set and fused cannot serve: torch find"):
+        load_chosen(settings(device="auto", gpu_engine="fused"))
+    with pytest.raises(SettingsError, match="gpu_engine=fused needs a CUDA device"):
+        TorchBackend.load(settings(device="auto", gpu_engine="fused"))
 
 
 @pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])

@@ -22,7 +22,7 @@ def left_out(name: str) -> pb.GetVoiceResponse:
 
 
 async def test_a_content_is_named_to_the_frontend_and_taken_from_here() -> None:
-    contents = VoiceContents()
+    contents = VoiceContents(1 << 20)
     first = contents.question("", None)
     assert not first.request.known_content_hash
     assert not first.request.HasField("tenant")
@@ -35,14 +35,14 @@ async def test_a_content_is_named_to_the_frontend_and_taken_from_here() -> None:
 
 
 async def test_a_voice_that_was_made_again_has_its_new_content() -> None:
-    contents = VoiceContents()
+    contents = VoiceContents(1 << 20)
     contents.voice(contents.question("anna", None), shown("anna", [2, 3]))
     question = contents.question("anna", None)
     assert contents.voice(question, shown("anna", [4])).prompt_speech_tokens == (4,)
 
 
 async def test_each_tenant_asks_for_itself() -> None:
-    contents = VoiceContents()
+    contents = VoiceContents(1 << 20)
     contents.voice(contents.question("anna", "green"), shown("anna", [2, 3]))
     assert contents.question("anna", "green").request.tenant == "green"
     for tenant in ("blue", "", None):
@@ -58,8 +58,15 @@ async def test_the_least_recently_used_are_dropped() -> None:
     assert known == {"anna", "carl"}
 
 
+async def test_without_room_none_is_kept() -> None:
+    contents = VoiceContents(0)
+    voice = contents.voice(contents.question("anna", None), shown("anna", [2, 3]))
+    assert voice.prompt_speech_tokens == (2, 3)
+    assert not contents.question("anna", None).request.known_content_hash
+
+
 async def test_a_content_that_was_not_named_cannot_be_left_out() -> None:
-    contents = VoiceContents()
+    contents = VoiceContents(1 << 20)
     with pytest.raises(InternalFault, match="left out the content of a voice that was not named"):
         contents.voice(contents.question("anna", None), left_out("anna"))
     contents.voice(contents.question("anna", None), shown("anna", [2]))
@@ -68,14 +75,14 @@ async def test_a_content_that_was_not_named_cannot_be_left_out() -> None:
 
 
 async def test_the_first_answer_counts() -> None:
-    question = VoiceContents().question("anna", None)
+    question = VoiceContents(1 << 20).question("anna", None)
     question.answered(None)
     question.answered(shown("anna", [2]))
     assert await question.answer() is None
 
 
 async def test_nothing_is_kept_of_a_voice_that_is_gone() -> None:
-    contents = VoiceContents()
+    contents = VoiceContents(1 << 20)
     for name, tenant in (("anna", None), ("", "green"), ("anna", "blue"), ("bert", None)):
         contents.voice(contents.question(name, tenant), shown(name or "anna", [2]))
     contents.missing(contents.question("anna", "blue"))

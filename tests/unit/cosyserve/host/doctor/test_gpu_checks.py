@@ -160,3 +160,7 @@ def test_a_decode_step_of_one_launch_needs_a_gpu_of_its_own() -> None:
     assert (two.state, "--devices llm=cuda:0" in two.fix) == (State.NOTE, True)
     (old,) = check_decode(machine(gpu(capability=(8, 9))), asked)
     assert (old.state, "8.9" in old.observed) == (State.PROBLEM, True)
+    for capability in ((10, 0), (10, 3)):
+        assert check_decode(machine(gpu(capability=capability)), asked)[0].state is State.NOTE
+    (of_a_desk,) = check_decode(machine(gpu(capability=(9, 0)), gpu(capability=(12, 0))), asked)
+    assert (of_a_desk.state, "12.0 has 99" in of_a_desk.means) == (State.PROBLEM, True)

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from bench.real_size import PUBLISHED_FLOW
+from cosyserve.host.recommendation import CLUSTERS_MIB
 from services.token2wav.flow.checkpoint import ESTIMATOR
 from services.token2wav.flow.layers import Tensors
-from services.token2wav.gpu.clusters.packing import chunk_sizes, packed
+from services.token2wav.gpu.clusters.packing import HEADS, chunk_sizes, packed
 from services.token2wav.gpu.paged_flow.weights import Level, convolution
 from tests.unit.token2wav.gpu.small_flow import random_tensors
 
@@ -84,3 +85,8 @@ def test_programs_take_the_estimators_weights_in_the_order_of_the_step() -> None
             for end in of_level:
                 assert program.convolution(3, 1).equal(slices(end.weight, head))
         assert program.left == 0
+
+
+def test_the_recommended_settings_count_what_they_take() -> None:
+    levels = 2 + PUBLISHED_FLOW.middle
+    assert CLUSTERS_MIB - 1 < HEADS * sum(chunk_sizes(levels)) / 2**20 <= CLUSTERS_MIB
