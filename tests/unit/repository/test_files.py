@@ -35,6 +35,13 @@ def modules() -> list[Path]:
     ]
 
 
+def read_by_users() -> list[Path]:
+    """The product with what is not Python: contracts, charts, alerts, compose files, the page."""
+    kinds = {".proto", ".yaml", ".yml", ".tpl", ".toml", ".html", ".js", ".cu"}
+    other = [path for path in tracked() if path.suffix in kinds and path.parts[0] not in ("docs", "tests")]
+    return modules() + other
+
+
 def text_of(path: Path) -> str | None:
     try:
         return (ROOT / path).read_text(encoding="utf-8")
@@ -87,7 +94,7 @@ WORD = re.compile(r"(?<![a-z])(" + "|".join(UNUSED) + r")(?![a-z])", re.IGNORECA
 
 
 def test_product_code_does_without_them() -> None:
-    for path in modules():
+    for path in read_by_users():
         assert {word.lower() for word in WORD.findall(text_of(path) or "")} <= KEPT.get(str(path), set()), path
 
 
