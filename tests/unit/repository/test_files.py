@@ -70,6 +70,20 @@ def test_no_file_names_a_place_of_the_machine_it_was_written_on() -> None:
     assert not {path: match[0] for path, text in texts.items() if (match := FORBIDDEN_TEXT.search(text))}
 
 
+def test_prose_has_at_most_100_columns() -> None:
+    """But for tables, code, what a command writes, and words that cannot be parted."""
+    apart = re.compile(r"^ *```.*?^ *```|^<!--.*?end -->", re.MULTILINE | re.DOTALL)
+    long = {}
+    for path in tracked():
+        if path.suffix == ".md" and path.name != "CHANGELOG.md":
+            lines = apart.sub("", text_of(path) or "").splitlines()
+            prose = (line for line in lines if not re.match(r" *\||    |\[!\[", line))
+            wide = [line for line in prose if len(line) > 100 and " " in re.sub(r"`[^`]+`", "", line.strip())]
+            if wide:
+                long[str(path)] = wide
+    assert not long
+
+
 def test_each_slow_test_exists() -> None:
     """A name of `slow.txt` that no test has would slow `make test` down without notice. conftest.py
     refuses those in a file that exists.
