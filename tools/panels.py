@@ -1,5 +1,5 @@
-"""Lines over time as an SVG, one panel below the other. Written here, since what plots elsewhere is
-not installed where the services are.
+"""Lines over time as an SVG, one panel below the other; without matplotlib, which is not installed
+where the services are.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,6 @@ which is compared by the logarithms of its short-time spectra: engines of half p
 pitch otherwise, and a phase that has moved says nothing about what is heard.
 """
 
-import argparse
 import asyncio
 import os
 import sys
@@ -18,15 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.acceptance.speech import options, plan_of
 from bench.load.command_line import user_errors
 from bench.load.engines import Speaker, batcher, generated, speech_tokens, text_ids
 from bench.load.stack import TEXTS
 from bench.parts.part import write
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.generations.model_pair import pair_variables
-from cosyserve.host.hardware import this_machine
-from cosyserve.host.starting.configurations import BY_NAME
-from cosyserve.host.starting.plan import Plan, forced, make_plan
+from cosyserve.host.starting.plan import Plan
 from cosyserve.settings import load
 from services.token2wav.__main__ import PREFIX, Token2WavSettings
 from services.token2wav.decoders.backend import EngineSettings
@@ -104,26 +101,15 @@ async def compare(model: Path, settings: Token2WavSettings, count: int) -> list[
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.acceptance.sound", description=__doc__)
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument(
-        "--token2wav-model", type=Path, metavar="DIR", help="of flow and vocoder, where they are others"
-    )
-    parser.add_argument("--configuration", choices=tuple(BY_NAME), required=True, help="of cosyserve start")
+    parser = options("bench.acceptance.sound", __doc__)
     parser.add_argument("--sentences", type=int, default=3, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="where the figures go")
-    options = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
     with user_errors("bench.acceptance.sound"):
-        machine, decoder = this_machine(), options.token2wav_model
-        os.environ |= pair_variables(options.model, decoder)
-        plan = make_plan(
-            forced(options.configuration, machine), machine, options.model, forced=True, decoder_model=decoder
-        )
-        settings = settings_of(plan, options.model)
-        found = asyncio.run(compare(options.model, settings, options.sentences))
+        settings = settings_of(plan_of(given), given.model)
+        found = asyncio.run(compare(given.model, settings, given.sentences))
     for one in found:
         print(f"spectra differ by {one['decibels']:.3f} dB, lengths by {one['duration']:.2%}")
-    write(options.json, {"sentences": found})
+    write(given.json, {"sentences": found})
     return 0
 
 

@@ -1,5 +1,5 @@
-"""A model directory of random weights for this benchmark: sentences as long as their text, not as
-chance has it, and five voices of different lengths of their prompts.
+"""A model directory of random weights for this benchmark: the length of a sentence follows that of
+its text and is not random, and the prompts of the five voices differ in length.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ _RATIO = re.compile(r"max_token_text_ratio: [\d.]+")
 
 
 def made(target: Path, generation: str, size: str = "published") -> Path:
-    """`target`, with the model directory in it; one that other code or other words have left is
-    written again. Raises ValueError if the yaml names no ratio of lengths.
+    """`target`, with the model directory in it; one that other code or other arguments have written
+    is replaced. Raises ValueError if the yaml names no ratio of lengths.
     """
     mark = target / COMPLETE
     wanted = f"{generation} {size} {_source()}\n"
@@ -70,7 +70,7 @@ def voices(model: Path, most: int = len(VOICES)) -> tuple[str, ...]:
 
 
 def _source() -> str:
-    """Of what decides the content of the directory."""
+    """Hash of the code that decides the content of the directory."""
     modules = (real_size, random_models, random_weights, sizes)
     sources = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]

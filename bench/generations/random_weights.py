@@ -1,5 +1,5 @@
-"""Random weights of any sizes whose numbers stay of one size through the layers, and prompts of a
-wanted length.
+"""Random weights of networks of any size, scaled so that activations keep their magnitude through
+the layers, and prompts of a wanted length.
 """
 
 import math
@@ -27,9 +27,9 @@ GAIN = 0.7
 
 
 def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends: bool = False) -> dict[str, Tensor]:
-    """Float32 tensors of `llm.pt` with numbers that stay of one size through the layers; the head
-    is steep enough for a sampler to have likely and unlikely ids. ends: the end of speech is one of
-    the likely ones, else it never comes."""
+    """Float32 tensors of `llm.pt`; the logits of its head differ enough for a sampler to have
+    likely and unlikely ids. ends: the end of speech is one of the likely ones, else it never comes.
+    """
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {}
     for name, shape in expected_tensors(config).items():
@@ -94,8 +94,8 @@ def voiced_tensors(shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
 
 
 def prompts(bundled: dict[str, dict[str, Any]], length: int) -> dict[str, dict[str, Any]]:
-    """The bundled voices with prompts of `length` tokens: their own, said again from the start
-    where they are shorter.
+    """The bundled voices with prompts of `length` tokens: their own, repeated from the
+    start where they are shorter.
     """
     longer = {}
     for name, voice in bundled.items():

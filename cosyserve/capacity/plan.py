@@ -12,7 +12,6 @@ from cosyserve.errors import SettingsError
 SHARED, SEPARATE = "shared", "separate"
 PLACEMENTS = (SHARED, SEPARATE)
 """shared: each GPU serves an LLM and a token2wav. separate: each has a GPU of its own."""
-STAGES = ("gateway", "orchestrator", "frontend", "llm", "token2wav")
 _ENGINE_CORES = 2.0
 """Cores of a pod with an engine: its own thread, and the calls."""
 _HOST_CORES = 1.0

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=_POSITIVE, default=20.0, metavar="N", help="of each load (default: %(default)g)"
     )
     parser.add_argument("--voice", default="", metavar="ID", help="(default: the server's)")
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: six of our own)")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: six built-in ones)")
     parser.add_argument(
         "--buffer",
         type=number("number of milliseconds from 0 to 60000", lambda value: 0 <= value <= 60_000),

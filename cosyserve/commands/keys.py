@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import add_json, number, whole
-from cosyserve.commands.terminal.output import WrongUsage, print_json
+from cosyserve.commands.terminal.output import WrongUsage, print_json, print_table
 from cosyserve.errors import SettingsError
 from cosyserve.host.starting.serving import KEYS
 from cosyserve.keys import key_file
@@ -113,10 +113,7 @@ def _list(arguments: argparse.Namespace) -> int:
         shown = [{name: value for name, value in each.as_dict().items() if name != "sha256"} for each in records]
         print_json({"keys": shown})
         return 0
-    rows = [_COLUMNS, *map(_cells, records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table([_COLUMNS, *map(_cells, records)])
     return 0
 
 

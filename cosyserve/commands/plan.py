@@ -33,7 +33,7 @@ async def run(arguments: argparse.Namespace) -> int:
         raise WrongUsage("--values prints values and --simulate runs the plan; give one of them")
     if arguments.simulate:
         require_engines("plan --simulate", "tools.capacity")
-        return await run_module("tools.capacity", *_again(arguments))
+        return await run_module("tools.capacity", *_simulation_options(arguments))
     _, found = planned(arguments)
     if arguments.json:
         print_json(as_dict(found))
@@ -42,8 +42,8 @@ async def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _again(arguments: argparse.Namespace) -> list[str]:
-    """The options that were given, for the simulation, which has them as well."""
+def _simulation_options(arguments: argparse.Namespace) -> list[str]:
+    """The options of this command line that `python -m tools.capacity` takes as well."""
     given = [
         text
         for name in OPTIONS

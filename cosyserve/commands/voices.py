@@ -10,7 +10,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.commands.terminal.arguments import add_json, add_server, model_directory, pair, voices_url
 from cosyserve.commands.terminal.connection_arguments import api_key, client_tls
-from cosyserve.commands.terminal.output import print_json, printable
+from cosyserve.commands.terminal.output import print_json, print_table, printable
 from cosyserve.commands.terminal.server_package import require_engines, run_module
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
 
@@ -102,10 +102,7 @@ async def _list(client: AsyncClient, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"voices": [asdict(voice) for voice in voices]})
         return 0
-    rows = [_COLUMNS, *(_cells(voice) for voice in voices)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table([_COLUMNS, *map(_cells, voices)])
     return 0
 
 

@@ -35,7 +35,7 @@ class _Thread:
             result, work = call
             try:
                 result.set_result(work())
-            except BaseException as error:  # the caller's to raise
+            except BaseException as error:  # the caller raises it
                 result.set_exception(error)
             # An engine that its user drops is gone at once.
             del call, result, work

@@ -20,8 +20,8 @@ Play = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Stall:
-    """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio
-    that it has played by then.
+    """A player that has nothing left, for `seconds`. piece: the one it waits for, from 0. at:
+    seconds of audio that it has played by then.
     """
 
     piece: int
@@ -97,7 +97,8 @@ class Heard(_Played):
 
 class Player(_Played):
     """What is played when, without a sound: `hear` takes each piece of audio as it arrives.
-    buffer_seconds: it begins so long after the first sound has arrived."""
+    buffer_seconds: it begins so long after the first sound has arrived.
+    """
 
     def __init__(self, buffer_seconds: float = 0.0) -> None:
         self._buffer = buffer_seconds
@@ -158,5 +159,5 @@ async def listen(speech: Speech, buffer_seconds: float = 0.0, *, play: Play | No
 
 
 def milliseconds(seconds: float | None) -> str:
-    """For people; None is "never"."""
+    """As text; None is "never"."""
     return "never" if seconds is None else f"{1000 * seconds:.0f} ms"

@@ -24,7 +24,7 @@ def main() -> int:
     try:
         settings = environment.load(GatewaySettings, PREFIX, os.environ)
         telemetry.begin_log(settings.log_level)
-        # At INFO it writes the address of each WebSocket, which may name a voice or bear a key.
+        # At INFO it writes the address of each WebSocket, which may name a voice or contain a key.
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         listening = listening_socket("listen", settings.listen, settings.reader_seconds)
         wyoming, probes = (

@@ -1,4 +1,4 @@
-"""The status with which `python -m services.gateway` ends when it is told to."""
+"""The status with which `python -m services.gateway` ends at a signal."""
 
 import asyncio
 import os

@@ -108,7 +108,7 @@ async def observed(folder: Path, holders: Sequence[KeyHolder]) -> AsyncIterator[
 @contextlib.asynccontextmanager
 async def held(stack: Observed, *requests: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
     """They are under way, and have begun to sound, while the block runs; then their callers hang
-    up. Nobody else asks meanwhile.
+    up. No other caller asks meanwhile.
     """
     sounded = stack.seen.sounding + len(requests)
     tasks = [asyncio.create_task(request) for request in requests]

@@ -28,7 +28,7 @@ _LINGER = [f"services.gateway.serving.{name}_connection.LINGER_SECONDS" for name
 
 @dataclass
 class Gateway:
-    """address: host:port; http: a client of it; server: to be told to drain."""
+    """address: host:port; http: a client of it; server: for a test that lets it drain."""
 
     address: str
     http: httpx2.AsyncClient

@@ -65,11 +65,11 @@ def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[in
 
 
 def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
-    prompt = arriving(seed)
+    program = arriving(seed)
     for piece in pieces(seed):
-        prompt.feed(piece)
-    prompt.end()
-    return Alone(model, prompt, 1024).run()
+        program.feed(piece)
+    program.end()
+    return Alone(model, program, 1024).run()
 
 
 def poisoned() -> WholeText:
@@ -92,7 +92,8 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:
     """Tokens against the readable path, against the sentence alone, and once more; text that
-    arrives, and taken over half way. keep: is called with what is known after each kind."""
+    arrives, and taken over half way. keep: is called with what is known after each kind.
+    """
     torch.backends.cuda.matmul.allow_tf32 = False
     model = random_model(ends=True)
     seeds = list(range(32))

@@ -18,7 +18,7 @@ _CLIENT = (
         f"PEM file of the client certificate, for a server that wants one (default: {CERTIFICATE})",
     ),
     ("key", "FILE", f"PEM file of its private key (default: {KEY})"),
-    ("name", "HOST", f"name that the server's certificate must have (default: {NAME}, else the host of --server)"),
+    ("name", "HOST", f"name that the server's certificate must have (default: {NAME}, else the server's host)"),
 )
 
 

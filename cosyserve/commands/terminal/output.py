@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from cosyserve.commands.terminal.arguments import SERVER
@@ -44,6 +44,13 @@ def printable(text: str) -> str:
 def print_json(value: Any, *, to_stderr: bool = False) -> None:
     """Print one JSON object in one line."""
     print(json.dumps(plain(value)), file=sys.stderr if to_stderr else sys.stdout)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells, the titles first, in columns as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def report_failure(

@@ -23,7 +23,7 @@ def _end_with_the_parent() -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_the_parent, daemon=True, name="leash").start()
+    threading.Thread(target=_end_with_the_parent, daemon=True, name="watch-parent").start()
     module = sys.argv[1]
     sys.argv[:] = sys.argv[1:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -10,7 +10,6 @@ import numpy as np
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
-from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.generations.reading import generation_of
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
@@ -23,8 +22,6 @@ from services.frontend.prompts.recording_checks import check_recording
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import UNNAMED_GENERATION
 
-SPEECH_TOKENIZER = COSYVOICE2.speech_tokenizer
-"""Of CosyVoice2, the bundled model's generation; the directory's own is in its description."""
 SPEAKER_ENCODER = "campplus.onnx"
 _NETWORK_RATE = whisper_mel.RATE
 """Sample rate of both networks, 16 kHz."""

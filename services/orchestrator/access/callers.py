@@ -1,5 +1,5 @@
-"""Who a credential belongs to, with what the caller may still use, where the limits of a key are
-divided: into one part for each orchestrator.
+"""Which caller a credential belongs to, and what that caller may still use. Where several
+orchestrators serve, each applies an equal part of the limits of a key.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ _FIRST_SECONDS = 2.0
 
 
 class LimitParts:
-    """count: where there is no name. name: host whose addresses are those of all orchestrators,
+    """Into how many parts the limits of a key are divided: one for each orchestrator.
+
+    count: where there is no name. name: host whose addresses are those of all orchestrators,
     such as a headless Service of Kubernetes; empty: `count` is used. resolve: the number of
     addresses of a host; now: a monotonic clock, in seconds.
     """
@@ -38,7 +40,7 @@ class LimitParts:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.count = count
-        self._name, self._now, self._resolve = name, now, resolve or _addresses
+        self._name, self._now, self._resolve = name, now, resolve or _address_count
         self._asked: float | None = None
         self._asking: asyncio.Task[None] | None = None
 
@@ -84,7 +86,7 @@ class Budgets:
         return budget
 
     def _forget_unused(self) -> None:
-        """A provider may name any number of tenants."""
+        """Without it memory would grow with every tenant that a provider's tokens name."""
         while len(self._budgets) > MOST_BUDGETS:
             name, oldest = next(iter(self._budgets.items()))
             if not oldest.unused:
@@ -141,6 +143,6 @@ def credential_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
     return key
 
 
-async def _addresses(name: str) -> int:
+async def _address_count(name: str) -> int:
     found = await asyncio.get_running_loop().getaddrinfo(name, None)
     return len({address[0] for *_, address in found})

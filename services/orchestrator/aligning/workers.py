@@ -127,7 +127,9 @@ class _Worker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def ask(self, words: Sequence[str], pcm: bytes) -> _Answer:
-        """The answer of `worker`. Raises what says that the process is lost."""
+        """The answer of the process, which is started if it is not yet. Raises what says that it is
+        lost.
+        """
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

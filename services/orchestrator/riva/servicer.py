@@ -83,7 +83,7 @@ async def text_parts(
     document = _DOCUMENT.match(first.text) is not None
     before = ""
     async for text in _texts(first, further):
-        yield pb.StreamingSynthesizeRequest(text=_apart(before, text) + text)
+        yield pb.StreamingSynthesizeRequest(text=_separator(before, text) + text)
         if not document and _SENTENCE_END.search(text):
             yield pb.StreamingSynthesizeRequest(flush=pb.Flush())
         before = text or before
@@ -100,9 +100,9 @@ async def _texts(
         yield request.text
 
 
-def _apart(before: str, text: str) -> str:
-    joined = before and text and not (before[-1].isspace() or text[0].isspace())
-    return " " if joined else ""
+def _separator(before: str, text: str) -> str:
+    words_touch = before and text and not (before[-1].isspace() or text[0].isspace())
+    return " " if words_touch else ""
 
 
 def _require_same_options(
@@ -145,7 +145,7 @@ class WholeReply:
         whole = riva.SynthesizeSpeechResponse(audio=b"".join(self._parts))
         whole.meta.text = self._request.text
         whole.meta.words.extend(self._words)
-        return _named(whole, self._request)
+        return _with_id(whole, self._request)
 
 
 class StreamedReply:
@@ -162,10 +162,10 @@ class StreamedReply:
         part = riva.SynthesizeSpeechResponse(audio=response.audio)
         if words:
             part.meta.words.extend(words)
-        await self._context.write(_named(part, self._first))
+        await self._context.write(_with_id(part, self._first))
 
 
-def _named(
+def _with_id(
     response: riva.SynthesizeSpeechResponse, request: riva.SynthesizeSpeechRequest
 ) -> riva.SynthesizeSpeechResponse:
     if request.HasField("id"):

@@ -15,12 +15,13 @@ import onnxruntime
 import pytest
 import torch
 
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.prompts.features.whisper_mel import whisper_log_mel
-from services.frontend.prompts.prompt_reader import SPEECH_TOKENIZER, PromptReader
+from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend import test_voice_service as voices
@@ -256,7 +257,7 @@ async def test_thirty_seconds_of_speech(stub: Any) -> None:
 
 def tokens_of(log_mel: np.ndarray) -> list[int]:
     """The output of the bundled model's speech tokenizer, computed without our code."""
-    session = onnxruntime.InferenceSession(str(DEMO / SPEECH_TOKENIZER), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(DEMO / COSYVOICE2.speech_tokenizer), providers=["CPUExecutionProvider"])
     given = [entry.name for entry in session.get_inputs()]
     (tokens, *_) = session.run(None, {given[0]: log_mel, given[1]: np.array([log_mel.shape[2]], np.int32)})
     return np.asarray(tokens).reshape(-1).tolist()

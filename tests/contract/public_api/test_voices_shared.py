@@ -1,5 +1,5 @@
 """Voices of a whole system: two frontends share a directory, one dies, nothing is lost. The bundled
-voice speaks and is made anew.
+voice speaks and is made again.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(
 
 async def without_transcript(client: AsyncClient, audio: bytes) -> None:
     """The speech-token model sees nothing of such a prompt, or it would speak on from words that
-    nobody told it.
+    it was not given.
     """
     text = "Please open the window before you leave the house."
     await client.create_voice(audio, voice_id="plain")

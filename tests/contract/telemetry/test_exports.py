@@ -110,7 +110,7 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
     assert 1 <= first_attempts < said
     assert 0 <= failed < first_attempts
     assert receiver.total("cosyserve.guards", outcome="failed") == failed
-    # The llm counts each attempt that fails, the orchestrator those that it cannot mend.
+    # The llm counts each attempt that fails, the orchestrator those that it cannot repair.
     assert receiver.total("cosyserve.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
     assert receiver.total("cosyserve.speech.faults") == receiver.total("cosyserve.speech.faults", guard="TOO_SHORT")
 

@@ -72,7 +72,7 @@ async def test_every_name_is_exported_and_counts_equal_what_was_sent() -> None:
         sampled = {sample.name for sample in found.samples}
         for metric in own:
             name = f"{metric.prometheus}_count" if metric.borders else metric.prometheus
-            # The kind of engine is one that nobody stepped over, the keys are none.
+            # The kind of engine is one to which no fallback was needed, and there are no keys.
             if metric.needs is Needs.NOTHING and metric not in (names.ENGINE_RUNGS_REFUSED, names.KEY_REQUESTS):
                 assert name in sampled, (service, name)
         assert {sample.labels["service"] for sample in found.samples} == {service}

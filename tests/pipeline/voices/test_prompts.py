@@ -129,7 +129,7 @@ async def test_a_system_part_keeps_an_instruction_apart_from_words_that_are_bein
 async def test_without_a_system_part_such_an_instruction_is_refused_before_any_call(
     running: Stack, fields: dict[str, Any]
 ) -> None:
-    """The first request of all finds out of the answer with its voice; later ones ask nobody."""
+    """The first request of all finds out of the answer with its voice; later ones ask no stage."""
     frontend = running.scripts["frontend"][0]
     asked = []
     for _ in range(3):

@@ -35,6 +35,13 @@ def modules() -> list[Path]:
     ]
 
 
+def read_by_users() -> list[Path]:
+    """The product with what is not Python: contracts, charts, alerts, compose files, the page."""
+    kinds = {".proto", ".yaml", ".yml", ".tpl", ".toml", ".html", ".js", ".cu"}
+    other = [path for path in tracked() if path.suffix in kinds and path.parts[0] not in ("docs", "tests")]
+    return modules() + other
+
+
 def text_of(path: Path) -> str | None:
     try:
         return (ROOT / path).read_text(encoding="utf-8")
@@ -63,6 +70,20 @@ def test_no_file_names_a_place_of_the_machine_it_was_written_on() -> None:
     assert not {path: match[0] for path, text in texts.items() if (match := FORBIDDEN_TEXT.search(text))}
 
 
+def test_prose_has_at_most_100_columns() -> None:
+    """But for tables, code, what a command writes, and words that cannot be parted."""
+    apart = re.compile(r"^ *```.*?^ *```|^<!--.*?end -->", re.MULTILINE | re.DOTALL)
+    long = {}
+    for path in tracked():
+        if path.suffix == ".md" and path.name != "CHANGELOG.md":
+            lines = apart.sub("", text_of(path) or "").splitlines()
+            prose = (line for line in lines if not re.match(r" *\||    |\[!\[", line))
+            wide = [line for line in prose if len(line) > 100 and " " in re.sub(r"`[^`]+`", "", line.strip())]
+            if wide:
+                long[str(path)] = wide
+    assert not long
+
+
 def test_each_slow_test_exists() -> None:
     """A name of `slow.txt` that no test has would slow `make test` down without notice. conftest.py
     refuses those in a file that exists.
@@ -87,7 +108,7 @@ WORD = re.compile(r"(?<![a-z])(" + "|".join(UNUSED) + r")(?![a-z])", re.IGNORECA
 
 
 def test_product_code_does_without_them() -> None:
-    for path in modules():
+    for path in read_by_users():
         assert {word.lower() for word in WORD.findall(text_of(path) or "")} <= KEPT.get(str(path), set()), path
 
 

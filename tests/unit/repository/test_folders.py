@@ -60,6 +60,16 @@ LAYERS = {
 """Top first. A module imports from its own layer and from those below."""
 EVERYWHERE = "settings"
 """A module of plain values, which every layer of its service may import."""
+APPLICATION = ("cosyserve/host/", "cosyserve/commands/", "cosyserve/capacity/")
+NAMED_IN_THE_FOUNDATION = (
+    "cosyserve/client/types.py",  # the fields of a summary in the public contract
+    "cosyserve/engines/benchmark_note.py",  # both `start` and the services read a note
+    "cosyserve/generations/",  # the published files, as data
+    "cosyserve/metrics/names.py",  # names of metrics and values of their labels
+    "cosyserve/traces/first_sound.py",  # names of spans
+)
+"""Where the foundation names services and weight files, and why."""
+SERVICE_OR_WEIGHTS = re.compile("|".join(LAYERS) + r"|.*[\w*]\.(pt|onnx|safetensors)\b.*", re.DOTALL)
 
 
 def modules(*tops: str) -> Iterator[Path]:
@@ -144,6 +154,18 @@ def test_every_package_says_in_one_sentence_what_it_holds() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert not cycles(imports())
+
+
+def test_the_foundation_names_no_service_and_no_weight_file() -> None:
+    naming = set()
+    for path in modules("cosyserve"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        strings = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in documented)
+        if any(isinstance(text, str) and SERVICE_OR_WEIGHTS.fullmatch(text) for text in strings):
+            naming.add(path.relative_to(ROOT).as_posix())
+    assert not {name for name in naming if not name.startswith((*APPLICATION, *NAMED_IN_THE_FOUNDATION))}
+    assert not [kept for kept in NAMED_IN_THE_FOUNDATION if not any(name.startswith(kept) for name in naming)]
 
 
 @pytest.mark.parametrize("service", LAYERS)

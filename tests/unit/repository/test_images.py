@@ -1,5 +1,5 @@
-"""Images and compose files: nobody is root, everything is pinned, what is copied is there, and the
-services know every setting.
+"""Images and compose files: no process is root, everything is pinned, what is copied is there, and
+the services know every setting.
 """
 
 import json

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 
 class VirtualClock:
-    """A `services.token2wav.scheduling.measurements.Clock`.
-    Everything happens in the thread that waits or works. on_end: called when nothing can
-    happen any more although a coroutine waits."""
+    """A `services.token2wav.scheduling.measurements.Clock`. Everything happens in the thread that
+    waits or works. on_end: called when nothing can happen any more although a coroutine waits.
+    """
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._now = 0.0
@@ -29,7 +29,8 @@ class VirtualClock:
 
     def after(self, seconds: float, event: Callable[[], None]) -> Callable[[], None]:
         """Let `event` happen in `seconds`; those of one moment happen in the order in which they
-        were asked for. Returns what prevents it."""
+        were asked for. Returns what prevents it.
+        """
         number = next(self._numbers)
         self._calls[number] = event
         heapq.heappush(self._events, (self._now + seconds, number))

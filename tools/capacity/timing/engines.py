@@ -5,6 +5,7 @@ it, on a clock of one's own.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,16 @@ from cosyserve.errors import CosyserveError
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.gpu.stream_state import BLOCKS_AT_ONCE
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Sentence, Voice
 from tools.capacity.timing.clock import VirtualClock
 
 HELD_BACK = COSYVOICE2.hold_back_tokens
 """Tokens that the vocoder keeps back: CosyVoice2's, as all times here are."""
+_SOUND = np.full(SAMPLES_PER_TOKEN * CHUNK_TOKENS * BLOCKS_AT_ONCE, 0.1, np.float32)
+"""Something audible; results are parts of it, so it cannot be written."""
+_SOUND.setflags(write=False)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class ModelledState:
 
     def reach(self, end: int) -> int:
         """As the paged engine."""
-        return min((self.position // CHUNK_TOKENS + 16) * CHUNK_TOKENS, end)
+        return min((self.position // CHUNK_TOKENS + BLOCKS_AT_ONCE) * CHUNK_TOKENS, end)
 
     def early(self, tokens: int) -> int:
         """Nothing is left to do inside the prompt."""
@@ -138,7 +143,7 @@ class ModelledDecoder:
         self.working = False
         self.widths.append(blocks)
         self.seconds += seconds
-        return [_hum(stride) for stride in strides]
+        return [hum(stride) for stride in strides]
 
 
 class ModelledLlm:
@@ -201,9 +206,13 @@ def at_most(times: dict[int, float], size: int) -> float:
     return times[min(fitting)] if fitting else times[max(times)] * -(-size // max(times))
 
 
-def _hum(stride: StepInput[ModelledState]) -> Decoded:
+def hum(stride: StepInput[Any]) -> Decoded:
+    """What a step gives a modelled stream, `ModelledState` or alike: something audible of the right
+    length.
+    """
     state, work = stride.state, stride.until - stride.state.position
     spoken = max(stride.until - state.prompt - (0 if stride.final else HELD_BACK), 0)
     new, state.position = max(SAMPLES_PER_TOKEN * spoken - state.samples, 0), stride.until
     state.samples += new
-    return Decoded(np.full(new, 0.1, np.float32), work, 2 * work, (0, 0), (0, 0))
+    samples = _SOUND[:new] if new <= _SOUND.size else np.full(new, _SOUND[0], np.float32)
+    return Decoded(samples, work, 2 * work, (0, 0), (0, 0))

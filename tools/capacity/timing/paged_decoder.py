@@ -5,21 +5,16 @@ streams that find no page, its step sizes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cosyserve.errors import CosyserveError
-from cosyserve.spec import CHUNK_TOKENS, SAMPLES_PER_TOKEN
+from cosyserve.spec import CHUNK_TOKENS
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.gpu.stream_state import BLOCKS_AT_ONCE
 from services.token2wav.inputs.chunking import grid_blocks, last_border
 from services.token2wav.inputs.request import Sentence, Voice
 from tools.capacity.timing.device import Device
-from tools.capacity.timing.engines import HELD_BACK
+from tools.capacity.timing.engines import hum
 from tools.capacity.timing.pod_clock import PodClock
-
-_SOUND = np.full(SAMPLES_PER_TOKEN * CHUNK_TOKENS * BLOCKS_AT_ONCE, 0.1, np.float32)
-"""Something audible; results are parts of it, which are only read."""
 
 
 @dataclass(eq=False)
@@ -120,7 +115,7 @@ class TimedPagedDecoder:
         """What the step begun with these has made: something audible of the right length."""
         self._device.decodes(now=False)
         self.ended()
-        return [_sound(stride) for stride in strides]
+        return [hum(stride) for stride in strides]
 
     def abandon(self) -> None:
         """The step that runs has no end."""
@@ -148,12 +143,3 @@ class TimedPagedDecoder:
         together = max(sum(windows), 1)
         longer = profile.contention.of_flow(together) if self._device.writing else 1.0
         return self._device.varied(seconds * longer + profile.host_step(together))
-
-
-def _sound(stride: StepInput[PagedTimes]) -> Decoded:
-    state, work = stride.state, stride.until - stride.state.position
-    spoken = max(stride.until - state.prompt - (0 if stride.final else HELD_BACK), 0)
-    new, state.position = max(SAMPLES_PER_TOKEN * spoken - state.samples, 0), stride.until
-    state.samples += new
-    samples = _SOUND[:new] if new <= _SOUND.size else np.full(new, 0.1, np.float32)
-    return Decoded(samples, work, 2 * work, (0, 0), (0, 0))

@@ -1,5 +1,5 @@
-"""A virtual clock for many servers that come and go, all in one thread: what would wait is left,
-and called again when something has changed.
+"""A virtual clock for many servers that come and go, all in one thread: a server that would wait
+raises `Parked` instead, and is called again when something has changed.
 """
 
 import threading
@@ -29,13 +29,10 @@ class PodClock(VirtualClock):
 
     def run(self, seconds: float) -> None:
         """Let everything happen that lies within the next `seconds`."""
-        end = self._now + seconds
-        while (at := self._next_at) is not None and at <= end:
-            self._happen()
-        self._now = end
+        super().work(seconds)
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
-        """Leave the caller. Raises Parked."""
+        """Raises Parked: the thread belongs to all servers, and none may block it."""
         raise Parked(seconds)
 
     def work(self, seconds: float) -> None:
@@ -46,8 +43,8 @@ class PodClock(VirtualClock):
 
 
 class StepTime:
-    """The clock of one batcher: while a step is settled that began earlier, the first look at the
-    clock gives when it began.
+    """The clock of one batcher. Its steps are settled when they end, and it reads the clock to know
+    when a step began: until its decoder hands out the results, `began` is the time.
     """
 
     def __init__(self, clock: PodClock) -> None:

@@ -40,8 +40,8 @@ from services.token2wav.vocoder.vocoder import Vocoder
 
 
 class ChunkEstimator:
-    """See `VelocityEstimator`. times: computes what a time contributes; dropped by `forget_times`.
-    streams: most in a call.
+    """See `VelocityEstimator`. times: the readable estimator, which computes the modulations by
+    time; dropped by `forget_times`. streams: most in a call.
     """
 
     dtype = torch.float32

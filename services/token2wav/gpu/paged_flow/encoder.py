@@ -114,71 +114,54 @@ class PagedEncoder:
 
     def __call__(self, table: UnitTable, pool: Tensor, layout: HasFront, units: int) -> None:
         """Encode the first `units` units into `mu`."""
-        self._encode(table, pool, layout.front, units)
-
-    def _encode(self, table: UnitTable, pool: Tensor, layout: FrontLayout, units: int) -> None:
-        config, launch, width, dtype_width = (
-            self._config,
-            self._launch,
-            self._config.encoder_width,
-            power(self._config.encoder_width),
-        )
+        front, config, launch, width = layout.front, self._config, self._launch, self._config.encoder_width
+        padded_width = power(width)
         tile = launch.tile("encoder convolution", units * CHUNK_TOKENS)
         launch(
-            embedded,
-            (units * IDS,),
-            table["ids"],
-            table["known"],
-            self._embedding,
-            self._embedded,
-            N=width,
-            NP=dtype_width,
-        )
+            embedded, (units * IDS,), table["ids"], table["known"], self._embedding, self._embedded, N=width,
+            NP=padded_width,
+        )  # fmt: skip
         rows = units * CHUNK_TOKENS
         launch(
             looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight,
-            self._ahead.bias,
-            self._seen,
-            pool, table.front["own"], units, layout.elements, layout.smooth_tail, C=width, N=width, TOKENS=CHUNK_TOKENS,
-            AHEAD=LOOKAHEAD_TOKENS,
+            self._ahead.bias, self._seen, pool, table.front["own"], units, front.elements, front.smooth_tail, C=width,
+            N=width, TOKENS=CHUNK_TOKENS, AHEAD=LOOKAHEAD_TOKENS,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._tokens_in[:rows].view(units, CHUNK_TOKENS, width).copy_(self._embedded[:units, :CHUNK_TOKENS])
         self._convolve(
-            table, pool, layout, rows, self._seen, layout.smooth_tail, self._smooth, self._tokens, self._tokens_in
+            table, pool, front, rows, self._seen, front.smooth_tail, self._smooth, self._tokens, self._tokens_in
         )
         for at in range(config.encoder_layers):
-            tail = layout.up_tail if at == config.encoder_layers - 1 else None
-            self._conform(self._layers[at], table, pool, layout, at, self._tokens, units, CHUNK_TOKENS, tail)
-        self._convolve(table, pool, layout, rows, self._tokens, layout.up_tail, self._up, self._doubled, None)
+            tail = front.up_tail if at == config.encoder_layers - 1 else None
+            self._conform(self._layers[at], table, pool, front, at, self._tokens, units, CHUNK_TOKENS, tail)
+        self._convolve(table, pool, front, rows, self._tokens, front.up_tail, self._up, self._doubled, None)
         rows = units * CHUNK_FRAMES
         self._frames[:rows].zero_()
         # Added to a residual of zeros; the operand is rounded like any other.
         operand = self._attended[:rows]
         operand.copy_(self._doubled[:rows])
-        self._onto(table, pool, layout, operand, self._up_embed, self._frames, rows, CHUNK_FRAMES, None)
+        self._onto(table, pool, front, operand, self._up_embed, self._frames, rows, CHUNK_FRAMES, None)
         launch(
             norm_scaled, (ceil(rows, 4),), self._frames, *self._up_norm, self._factor, self._frames, rows, N=width,
-            NP=dtype_width, BM=4,
+            NP=padded_width, BM=4,
         )  # fmt: skip
         for at in range(config.encoder_layers, len(self._layers)):
-            self._conform(self._layers[at], table, pool, layout, at, self._frames, units, CHUNK_FRAMES, None)
+            self._conform(self._layers[at], table, pool, front, at, self._frames, units, CHUNK_FRAMES, None)
         launch(
             normed_linear, (ceil(MEL_BINS, 16), ceil(rows, 16)), self._frames, self._project.weight,
-            self._project.bias, self.mu, rows,
-            N=MEL_BINS, K=width, KP=dtype_width, EPS=1e-5, ACTIVATION=NONE, BM=16, BN=16, LOOP=1,
+            self._project.bias, self.mu, rows, N=MEL_BINS, K=width, KP=padded_width, EPS=1e-5, ACTIVATION=NONE, BM=16,
+            BN=16, LOOP=1,
         )  # fmt: skip
 
     def _convolve(
         self, table: UnitTable, pool: Tensor, layout: FrontLayout, rows: int, x: Tensor, tail: int, weights: Product,
-        out: Tensor,
-        add: Tensor | None
+        out: Tensor, add: Tensor | None
     ) -> None:  # fmt: skip
         tile, n = self._launch.tile("encoder convolution", rows), weights.bias.shape[0]
         self._launch(
             causal_convolution, (ceil(n, tile.columns), ceil(rows, tile.rows)), x, x, weights.weight, weights.bias,
-            weights.weight,
-            weights.bias, self._no_rows if add is None else add, out, out, pool, table.front["own"],
+            weights.weight, weights.bias, self._no_rows if add is None else add, out, out, pool, table.front["own"],
             table.front["before"], table["position"], rows, layout.elements, tail, tail, 0,
             C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, SHORTCUT=False,
             ADD=add is not None, TAIL=False, STEP=MEL_FRAMES_PER_TOKEN if self._padded else 0, BM=tile.rows,
@@ -202,16 +185,15 @@ class PagedEncoder:
         )  # fmt: skip
         launch(
             rotated_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance,
-            weights.position, self._rotations[frames],
-            self._rotated, rows, HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
+            weights.position, self._rotations[frames], self._rotated, rows, HEADS=heads, WIDTH=head, WP=power(head),
+            PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
         )  # fmt: skip
         tile = launch.tile("distance", rows)
         launch(
             relative_attention, (units, heads), self._queries, weights.content, self._rotated, self._distances[frames],
-            pool, table.front["pages"],
-            table.front["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], table["skipped"],
-            table["place"], self._attended, layout.elements, offset, TABLE=TABLE, FRAMES=frames, FP=power(frames),
-            HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BEHIND=self._behind[frames],
+            pool, table.front["pages"], table.front["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"],
+            table["skipped"], table["place"], self._attended, layout.elements, offset, TABLE=TABLE, FRAMES=frames,
+            FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BEHIND=self._behind[frames],
             SKIP=frames // CHUNK_TOKENS if self._padded else 0, BK=max(divisor(width, tile.inner), 16),
             warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -220,24 +202,20 @@ class PagedEncoder:
         wide = config.encoder_feed_forward
         launch(
             normed_linear, (ceil(wide, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight,
-            weights.widen.bias, self._wide, rows,
-            N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU,
+            weights.widen.bias, self._wide, rows, N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU,
             BM=tile.rows, BN=tile.columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._wide, weights.narrow, x, rows, frames, tail)
 
     def _onto(
         self, table: UnitTable, pool: Tensor, layout: FrontLayout, a: Tensor, weights: Product, x: Tensor, rows: int,
-        frames: int,
-        tail: int | None
+        frames: int, tail: int | None
     ) -> None:  # fmt: skip
         tile, width = self._launch.tile("encoder", rows), self._config.encoder_width
         self._launch(
             onto_residual, (ceil(width, tile.columns), ceil(rows, tile.rows)), a, weights.weight, weights.bias, x,
-            pool, table.front["own"], rows,
-            layout.elements, tail or 0, N=width, K=a.shape[1], FRAMES=frames, ROWS=1, TAIL=tail is not None,
-            BM=tile.rows, BN=tile.columns,
-            BK=tile.inner, warps=tile.warps, stages=tile.stages,
+            pool, table.front["own"], rows, layout.elements, tail or 0, N=width, K=a.shape[1], FRAMES=frames, ROWS=1,
+            TAIL=tail is not None, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
 
@@ -266,8 +244,8 @@ def _rotations(frames: int, width: int, device: torch.device) -> Tensor:
 
 
 def _distances(frames: int, farthest: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """[frames - 1 + farthest, width]: sines, then cosines of n w for n = 1 - frames .. farthest -
-    1.
+    """[frames - 1 + farthest, width]: sines, then cosines of n w, n from 1 - frames to
+    farthest - 1.
     """
     angle = torch.arange(1 - frames, farthest, dtype=torch.float64, device=device)[:, None] * _rates(width, device)
     return torch.cat((angle.sin(), angle.cos()), dim=1).to(dtype)

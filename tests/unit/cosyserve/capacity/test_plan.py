@@ -10,12 +10,13 @@ import yaml
 
 from cosyserve.capacity.demand import Demand
 from cosyserve.capacity.first_sound import engine_load, llm_used, token2wav_used
-from cosyserve.capacity.plan import PLACEMENTS, SEPARATE, SHARED, STAGES, Choices, Impossible, plan
+from cosyserve.capacity.plan import PLACEMENTS, SEPARATE, SHARED, Choices, Impossible, plan
 from cosyserve.capacity.report_file import default_profile
 from cosyserve.capacity.tables import as_dict, as_text, as_yaml, values
 from cosyserve.generations.cosyvoice3 import COSYVOICE3
 
 PROFILE = default_profile()
+STAGES = ("gateway", "orchestrator", "frontend", "llm", "token2wav")
 MANY = Demand(streams=1000, slo=0.25)
 
 

@@ -1,4 +1,4 @@
-"""The driver's version, from whoever tells it."""
+"""The driver's version, from the first source that has it."""
 
 import os
 from pathlib import Path

@@ -24,7 +24,7 @@ for number, gpu in enumerate(gpus):
     told = {"uuid": f"GPU-{number}0f1e2d3c"} | gpu
     print(", ".join(str(told[field]) for field in query.partition("=")[2].split(",")))
 """
-"""Tells of the GPUs in FAKE_GPUS, or fails as FAKE_GPU_FAILS says."""
+"""Lists the GPUs in FAKE_GPUS, or fails as FAKE_GPU_FAILS says."""
 MPS_CONTROL = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
@@ -81,7 +81,7 @@ def machine(
     compiler: str | None = "/usr/bin/gcc",
     **versions: str,
 ) -> Machine:
-    """A machine that nobody has; versions: of distributions, with __ for -."""
+    """A machine that does not exist; versions: of distributions, with __ for -."""
     told = {name.replace("__", "-"): version for name, version in versions.items()}
     return Machine(gpus, cuda, cores, memory, memory, told, compiler)
 

@@ -57,7 +57,7 @@ def test_of_equal_ones_any_is_taken_if_other_callers_choose_too() -> None:
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("gap", [0.2, 1.0])
 def test_three_orchestrators_load_three_replicas_evenly(load: str, gap: float) -> None:
-    """Nearly as by the truth, which nobody can know; and each replica gets its third."""
+    """Nearly as by the true load, which no caller can know; and each replica gets its third."""
     random.seed(2)
     best, ours = (Simulation(LOADS[load], choice, gap=gap).run(SECONDS) for choice in (by_truth, of_the_product))
     assert ours.difference < best.difference + (0.8 if gap < 1 else 1.6)

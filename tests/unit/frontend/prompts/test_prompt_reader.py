@@ -16,18 +16,20 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError
+from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.prompts import onnx_network
 from services.frontend.prompts.features.fbank import kaldi_fbank, speaker_features
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.prompts.features.resample import resample
 from services.frontend.prompts.features.whisper_mel import whisper_log_mel
-from services.frontend.prompts.prompt_reader import SPEAKER_ENCODER, SPEECH_TOKENIZER, PromptReader
+from services.frontend.prompts.prompt_reader import SPEAKER_ENCODER, PromptReader
 from services.frontend.voices.voice import Voice
 from tests.stacks.up_process import DEMO, ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "tiny" / "features.npz"
 RATE = 24_000
+SPEECH_TOKENIZER = COSYVOICE2.speech_tokenizer
 
 
 @pytest.fixture(scope="module")

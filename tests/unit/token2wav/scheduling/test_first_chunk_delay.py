@@ -5,10 +5,12 @@ profiles, whose steps are long and decode one stream each.
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cosyserve.errors import CosyserveError
@@ -39,11 +41,11 @@ class Quiet(ModelledDecoder):
     quiet_seconds = 0.0
 
     def step(self, step_inputs: Sequence[StepInput[ModelledState]]) -> list[Decoded | CosyserveError | None]:
-        begins = [step_input.state.samples for step_input in step_inputs]
-        made = super().step(step_inputs)
-        for begin, decoded in zip(begins, made, strict=True):
-            decoded.samples[: max(round(24000 * self.quiet_seconds) - begin, 0)] = 0.0
-        return made
+        silent = [round(24000 * self.quiet_seconds) - step_input.state.samples for step_input in step_inputs]
+        return [
+            replace(decoded, samples=np.where(np.arange(len(decoded.samples)) < end, np.float32(0), decoded.samples))
+            for end, decoded in zip(silent, super().step(step_inputs), strict=True)
+        ]
 
 
 def complete(batcher: Batcher, sentence: Sentence, tokens: int, deliver: Callable[[object], object]) -> None:

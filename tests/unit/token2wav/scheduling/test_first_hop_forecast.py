@@ -1,4 +1,4 @@
-"""Work that can wait does not begin just before the tokens of a first hop are expected, and nobody
+"""Work that can wait does not begin just before the tokens of a first hop are expected, and no step
 waits for tokens that do not come, or with little left to play.
 """
 

@@ -1,4 +1,4 @@
-"""A step that fails is named, and one that is stopped leaves nobody behind."""
+"""A step that fails is named, and one that is stopped leaves no process behind."""
 
 import asyncio
 import os
@@ -45,5 +45,5 @@ async def test_who_stops_a_build_stops_what_it_has_started(
         building.cancel()
         with pytest.raises(asyncio.CancelledError):
             await building
-        # Whoever is left would hold the other end.
+        # A process that is left would hold the other end.
         assert await asyncio.to_thread(output.read) == ""
