@@ -47,6 +47,7 @@ def _vulgar(match: re.Match[str]) -> str:
 
 
 _FIRST: tuple[Rule, ...] = (
+    (re.compile(r"(?<![A-Za-z0-9/])24/7(?![0-9/])"), "七天二十四小时"),
     (re.compile("[①-⑳⓪]"), _circled),
     (re.compile("(?P<ones>[0-9]{1,3})?(?P<part>[¼-¾⅓-⅞])"), _vulgar),
     (re.compile("[Ⅰ-Ⅻ]"), lambda match: _ROMAN[match[0]]),

@@ -14,7 +14,8 @@ A full-width end always does. An ASCII one needs a blank or a non-ASCII characte
   next word and be heard as part of it;
 * a full stop does not end a sentence after a title or an initial (`Dr. Smith`, `J. Doe`), after a
   number that opens a list (`1. Wash`), after `No` and similar words before a digit (`Fig. 3`, `Apr.
-  9`), after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to Fri.`), after an
+  9`), after `No` before `of`, after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to
+  Fri.`), after `p.m.` before a weekday, a month or a time zone (`at 5 p.m. EST`), after an
   abbreviation of an amount or a unit before a digit (`approx. 5`, `6 ft. 2 in. tall`), and after
   letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`), unless the next word is one
   that opens sentences.
@@ -58,8 +59,20 @@ _LETTER_OF_A_LABEL = re.compile(
 _PRONOUN = re.compile(r"[a-z,]\s+I\.$")
 _NUMBER = re.compile(
     rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|"
-    rf"Rte|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
+    rf"Rte|Ste|Fl|Pt|Chap|Tab|[Pp]ara|App|[Ee]p|Cl|Reg|Prop|Def|Thm|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
+POINT_IN_TIME = re.compile(
+    r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|January|February|April|June|July|August|September|October|"
+    r"November|December|UTC|GMT|[ECMP][SD]?T|CES?T|BST|IST|JST|Eastern|Central|Pacific|Mountain)\b"
+)
+"""Words that follow an hour."""
+_CONTINUED = (
+    (re.compile(rf"{_OPEN}(?:[0-9:]{{1,5}})?[AaPp]\.[Mm]\.$"), POINT_IN_TIME),
+    (re.compile(rf"{_OPEN}No\.$"), re.compile("of")),
+    (re.compile(rf"{_OPEN}(?:[Aa]rt|[Ff]ig|[Ss]ec|[Cc]h|[Vv]ol)\.$"), re.compile("(?!I$)[IVX]{1,6}")),
+    (re.compile(rf"{_OPEN}(?:St|Ave|Blvd|Rd|Dr|Ln|Ct|Pl)\.$"), re.compile("[NS][EW]")),
+)
+"""Abbreviations, and a word behind them with which the sentence goes on."""
 _ABBREVIATION = re.compile(rf"{_OPEN}(?:[ap]\.m|etc|approx|dept|est|min|max|incl|Inc|Ltd|Co|Corp|Jr|Sr|Ave|Blvd|Rd)\.$")
 _OF_AN_AMOUNT = re.compile(
     rf"(?<![0-9]){_OPEN}(?:[Aa]pprox|[Ee]st|[Mm]in|[Mm]ax|[Ii]ncl|[Dd]ept|[Tt]el|ca|[Vv]er)\.$"
@@ -70,6 +83,8 @@ _LETTERS = re.compile(rf"{_OPEN}(?:[A-Za-z]\.){{2,}}$|{_OPEN}Ph\.D\.$")
 _OPENING = r"[\s\"“‘'(\[]*"
 _NEXT = re.compile(rf"{_OPENING}([^\s\"“‘'(\[])")
 _WORD = re.compile(rf"{_OPENING}([^\W\d_]+)[^\w]")
+_WITHOUT_BLANK = re.compile(r"(?:^|[\s\"“(!?])[A-Za-z'’]{0,16}[a-z]$")
+"""Before a mark without a blank (`Hello!How are you?`): a word, and no address."""
 _BEGUN_WORD = re.compile(rf"{_OPENING}[^\W\d_]")
 OPENERS = frozenset(
     re.findall(
@@ -94,7 +109,11 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     if _FULL_WIDTH & set(marks):
         return True
     if not (after.isspace() or not after.isascii()):
-        return False
+        return (
+            marks in ("!", "?")
+            and after.isupper()
+            and _WITHOUT_BLANK.search(text, max(0, start - BEFORE), start) is not None
+        )
     if marks == ",":
         return _is_cry(text, start) or _is_repeated(text, start)
     if marks[0] == "…":
@@ -138,6 +157,13 @@ def _full_stop(text: str, end: int) -> bool | None:
         return _opens(text, end)
     if _TITLE.search(head) or (end <= BEFORE and _LIST_MARKER.search(head)):
         return False
+    for before, after in _CONTINUED:
+        if before.search(head):
+            word = _WORD.match(text, end, end + REACH)
+            if word is None and _BEGUN_WORD.match(text, end) and len(text) < end + REACH:
+                return None
+            if word is not None and after.fullmatch(word[1]):
+                return False
     if _NUMBER.search(head):
         return _follows(text, end, lambda after: not after.isdigit())
     if _OF_AN_AMOUNT.search(head):

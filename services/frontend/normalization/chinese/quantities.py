@@ -169,6 +169,13 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
+            rf"(?<![0-9A-Za-z.])(?P<amount>{NUMBER})[ ]?(?P<unit>{UNIT})/(?P<number>10{{0,4}})[ ]?(?P<per>{UNIT})"
+            rf"(?![A-Za-z0-9])"
+        ),
+        lambda match: f"每{_one(match['number'], '', match['per'])}{_one(match['amount'], '', match['unit'])}",
+    ),
+    (
+        re.compile(
             rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ ]?(?P<firstunit>{UNIT})?(?P<to>{_TO})"
             rf"(?P<inner>[-−])?)?(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})"
             rf"(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
