@@ -52,13 +52,13 @@ _LIST_MARKER = re.compile(r"^\s*[0-9]{1,2}\.$")
 _INITIAL = re.compile(rf"{_OPEN}[A-Z]\.$")
 _LETTER_OF_A_LABEL = re.compile(
     r"\b(?:plan|gate|row|room|vitamin|press|group|option|page|section|letter|grade|class|type|team|part|point|platform|"
-    r"terminal|answer|"
+    r"terminal|answer|size|seat|exit|door|zone|block|wing|lane|bay|deck|choice|building|hall|hepatitis|floor|"
     r"a|an|the|than|or|not)\s+[A-Z]\.$",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"[a-z,]\s+I\.$")
 _NUMBER = re.compile(
-    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|"
+    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|[Qq]ty|"
     rf"Rte|Ste|Fl|Pt|Chap|Tab|[Pp]ara|App|[Ee]p|Cl|Reg|Prop|Def|Thm|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
 POINT_IN_TIME = re.compile(
@@ -90,11 +90,13 @@ OPENERS = frozenset(
     re.findall(
         r"[a-z]+",
         """
-        a after all also an and another are as at because before both but by can could did do does each even every
-        first for from had has have he her here his how however i if in is it its just last let many maybe most my no
-        not now of on once one only or our perhaps please she should since so some soon still such thank thanks that
-        the their then there these they this those though to today tomorrow until was we well were what when where
-        which while who whose why will with would yes yesterday yet you your
+        a actually after all also always an and another anything anyway are as at because before both but by bye can
+        cool could did do does each even every finally first for from got had has have he hello her here hey hi his
+        hmm how however i if in instead is it its just last let many maybe meanwhile most my never nice no nobody not
+        nothing now of oh ok okay on once one only or otherwise our perhaps please really she should since so some
+        someone something sometimes soon sorry still such sure thank thanks that the their then there therefore these
+        they this those though to today tomorrow until usually was we well were what when where which while who whose
+        why will with would wow yes yesterday yet you your
         """,
     )
 )

@@ -109,6 +109,7 @@ def sentences(text: str) -> list[str]:
         ("At 5 p.m. EST. At 9 a.m. May I?", ["At 5 p.m. EST.", "At 9 a.m.", "May I?"]),
         ("See vol. II. No. of items. In ch. I did.", ["See vol. II.", "No. of items.", "In ch.", "I did."]),
         ("12 Main Ave. NW. Ste. 3. Oak Ave. Then.", ["12 Main Ave. NW.", "Ste. 3.", "Oak Ave.", "Then."]),
+        ("I like N.Y.C. Cool. Size M. Qty. 2.", ["I like N.Y.C.", "Cool.", "Size M.", "Qty. 2."]),
         ("Hello!How are you?Fine. a.b/c?Def!", ["Hello!", "How are you?", "Fine.", "a.b/c?Def!"]),
         ("In the U.S. Army. In the U.S. Then we left.", ["In the U.S. Army.", "In the U.S.", "Then we left."]),
         ("Cats, etc. and dogs, etc. Then birds.", ["Cats, etc. and dogs, etc.", "Then birds."]),
