@@ -113,8 +113,8 @@ _TWO_MEASURES: Rule = (
 )
 _SEVERAL_OF: Rule = (
     re.compile(
-        rf"{ALONE}(?P<number>[1-9][0-9]?)[ ]?[x×][ ]?(?={NUMBER}[ ]?(?:(?P<length>{any_of(units.LENGTHS)})|{_CLEAR})"
-        r"(?![A-Za-z0-9²³]))"
+        rf"{ALONE}(?P<number>[1-9][0-9]?)[ ]?[x×][ ]?(?![0-9]+s(?![A-Za-z]))"
+        rf"(?={NUMBER}[ ]?(?:(?P<length>{any_of(units.LENGTHS)})|{_CLEAR})(?![A-Za-z0-9²³]))"
     ),
     # A 4 by 100 m relay, 2 times 500 ml.
     lambda match: f"{numerals.cardinal(match['number'])} {'by' if match['length'] else 'times'} ",

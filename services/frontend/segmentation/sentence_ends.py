@@ -92,7 +92,7 @@ OPENERS = frozenset(
         """
         a actually after all also always an and another anything anyway are as at because before both but by bye can
         cool could did do does each even every finally first for from got had has have he hello her here hey hi his
-        hmm how however i if in instead is it its just last let many maybe meanwhile most my never nice no nobody not
+        hmm how however i if in instead is it its just last let many maybe meanwhile most my never nice no not
         nothing now of oh ok okay on once one only or otherwise our perhaps please really she should since so some
         someone something sometimes soon sorry still such sure thank thanks that the their then there therefore these
         they this those though to today tomorrow until usually was we well were what when where which while who whose

@@ -19,6 +19,9 @@ def spoken_groups(written: str) -> str:
 
 
 RULES: tuple[Rule, ...] = (
+    # Codes and keys of a telephone.
+    (re.compile(r"(?:^|(?<=[ (\"“]))\*(?=[0-9]{2,3}(?![\w*]|[.,][0-9]))(?<![0-9)] \*)"), "star "),
+    (re.compile(r"(?<=[Pp]ress )#(?!\w)"), "pound"),
     (
         re.compile(
             r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}"
@@ -52,7 +55,7 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda match: match["lead"] + re.sub("[0-9]+", lambda phone: numerals.digits(phone[0]), match["phones"]),
     ),
-    # 555 is an exchange that nobody has: such numbers stand only for telephone numbers.
+    # 555 is an exchange without subscribers: such numbers stand only for telephone numbers.
     (re.compile(r"(?<![\w.,/$£€-])555-[0-9]{4}(?![\w-])"), lambda match: spoken_groups(match[0])),
     (
         re.compile(r"(?<![\w.,/-])0[0-9]{2,4}[ -][0-9]{3,4}[ -][0-9]{3,4}(?![\w-])"),
