@@ -121,7 +121,7 @@ class Analyzer:
         joined, most = reading.joined or self._split is Split.JOINED, reading.most_characters
         for segment in self._segments(prepared, joined=joined, most_characters=most):
             begun = False
-            for part in self._parts(segment, prepared, most):
+            for part, begins in self._parts(segment, prepared, most):
                 yield_turn()
                 ids = prepared.encode(part)
                 if ids:
@@ -134,16 +134,19 @@ class Analyzer:
                         tuple(ids),
                         prepared.language,
                         tuple(words),
-                        continues=begun,
+                        continues=begun and begins,
                     )
-                    begun = most > 0
+                    begun = True
 
-    def _parts(self, segment: str, prepared: PreparedText, most_characters: int) -> Iterator[str]:
-        """A segment cut to the limits of the caller and of the model."""
-        for part in cut_evenly(segment, most_characters):
+    def _parts(self, segment: str, prepared: PreparedText, most_characters: int) -> Iterator[tuple[str, bool]]:
+        """A segment cut to the limits of the caller and of the model. Each part comes with whether
+        the caller's limit begins it.
+        """
+        for limited in cut_evenly(segment, most_characters):
             # A part that the caller's limit leaves may be nothing but marks, which is no speech.
-            if not most_characters or not is_only_marks(self.tokenizer.marks.for_tokenizer(part, prepared.phonemes)):
-                yield from cut_to_limit(part, LONGEST_SENTENCE, prepared.length)
+            if not most_characters or not is_only_marks(self.tokenizer.marks.for_tokenizer(limited, prepared.phonemes)):
+                for place, part in enumerate(cut_to_limit(limited, LONGEST_SENTENCE, prepared.length)):
+                    yield part, not place
 
     def partial(self, reading: Reading, context: ReadingContext) -> IncrementalSentences:
         """Return the incremental sentences of one text that is still being written. With an empty

@@ -47,6 +47,8 @@ def _vulgar(match: re.Match[str]) -> str:
 
 
 _FIRST: tuple[Rule, ...] = (
+    (re.compile(r"(?<![A-Za-z])(?P<name>[Vv]ol|[Vv]er|[Cc]h|[Ff]ig|[Ee]p|[Ss]ec)\.[ ]?(?=[0-9])"), r"\g<name> "),
+    (re.compile(r"(?<![A-Za-z0-9/])24/7(?![0-9/])"), "七天二十四小时"),
     (re.compile("[①-⑳⓪]"), _circled),
     (re.compile("(?P<ones>[0-9]{1,3})?(?P<part>[¼-¾⅓-⅞])"), _vulgar),
     (re.compile("[Ⅰ-Ⅻ]"), lambda match: _ROMAN[match[0]]),
@@ -84,6 +86,11 @@ _FIRST: tuple[Rule, ...] = (
 """Before the rules for numbers."""
 
 _LAST: tuple[Rule, ...] = (
+    # A path through menus has two steps or more.
+    (
+        re.compile(rf"(?:[{_HAN}A-Za-z]{{1,12}}[ ]?[>→][ ]?){{2,8}}(?=[{_HAN}A-Za-z])"),
+        lambda match: re.sub("[ ]?[>→][ ]?", "，", match[0]),
+    ),
     (re.compile(r"#号?(?=键)|(?<=[按拨输入])#号?|(?<=[*号][和或、])#"), "井号"),
     (re.compile(r"\*号?(?=键)|(?<=[按拨打入])\*号?"), "星号"),
     (re.compile("(?<=[零一二三四五六七八九幺])#(?=[^0-9A-Za-z]|$)"), "井号"),

@@ -12,7 +12,7 @@ number is 48210937`) or follow it (`a 20 A fuse`), and such words must be read t
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.names import abbreviations, identifiers, technical_names
+from services.frontend.normalization.english.names import abbreviations, identifiers, technical_names, telephone
 from services.frontend.normalization.english.numbers import (
     arithmetic,
     dates,
@@ -22,6 +22,7 @@ from services.frontend.normalization.english.numbers import (
     times,
     units,
 )
+from services.frontend.normalization.english.numerals import ALONE, NUMBER
 from services.frontend.text.rules import Rule, any_of, apply_rules
 
 _FIRST = re.compile(r"(?:^|\n|: )1\.[ ]+[A-Za-z\"“‘']")
@@ -89,18 +90,44 @@ def _divided(match: re.Match[str], words: dict[str, str]) -> str:
     return f"{left}{words[match['sign']]}{right}"
 
 
+_POINTS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])24/7(?![0-9/])"), "twenty four seven"),
     (re.compile(r"(?<![A-Za-z0-9/])9/11(?![0-9/])"), "nine eleven"),
     (re.compile(r"(?<![A-Za-z0-9/])50/50(?![0-9/])"), "fifty fifty"),
     (re.compile(r"(?<![\w&])#(?=[0-9]{1,3}(?![0-9A-Za-z]))"), "number "),
+    (
+        re.compile(r"(?<![\w.,])802\.(?P<kind>[0-9]{1,2})(?P<letters>[a-z]{0,2})(?![A-Za-z0-9]|\.[0-9])"),
+        lambda match: " ".join(["eight oh two point", numerals.cardinal(match["kind"]), *match["letters"].upper()]),
+    ),
+    (
+        re.compile(r"(?<=[0-9])[ ]?°[ ]?(?P<point>[NSEW])(?![A-Za-z0-9])"),
+        lambda match: f" degrees {_POINTS[match['point']]}",
+    ),
+)
+_CLEAR = any_of(units.CLEAR)
+_TWO_MEASURES: Rule = (
+    re.compile(rf"(?P<first>{ALONE}{NUMBER}[ ]?(?:{_CLEAR}))/(?=(?P<second>{NUMBER})[ ]?(?:{_CLEAR})(?![A-Za-z0-9]))"),
+    # 6.5 L/100 km is a rate, 120 V/60 Hz are two measures.
+    lambda match: f"{match['first']}{' per ' if match['second'].strip('0') == '1' else ', '}",
+)
+_SEVERAL_OF: Rule = (
+    re.compile(
+        rf"{ALONE}(?P<number>[1-9][0-9]?)[ ]?[x×][ ]?(?![0-9]+s(?![A-Za-z]))"
+        rf"(?={NUMBER}[ ]?(?:(?P<length>{any_of(units.LENGTHS)})|{_CLEAR})(?![A-Za-z0-9²³]))"
+    ),
+    # A 4 by 100 m relay, 2 times 500 ml.
+    lambda match: f"{numerals.cardinal(match['number'])} {'by' if match['length'] else 'times'} ",
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
-    *numerals.GROUPING, *abbreviations.COUNTED, *_FIXED, *identifiers.TELEPHONE, *identifiers.RULES, *dates.RULES,
-    *times.RULES, *plain_numbers.VERSIONS, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES,
-    *plain_numbers.MILLIONS,
+    *numerals.GROUPING, *abbreviations.COUNTED, *_FIXED, _TWO_MEASURES, _SEVERAL_OF, *telephone.RULES,
+    *identifiers.RULES, *dates.RULES, *times.RULES, *plain_numbers.VERSIONS, *arithmetic.IN_FRONT, *money.RULES,
+    *plain_numbers.DECADES, *plain_numbers.MILLIONS,
 )  # fmt: skip
-_SIGN_OR_PATH = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
+_SIGN_OR_PATH = re.compile(
+    r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w|(?:Ctrl|Cmd)-\w|"
+    r"(?<![A-Za-z0-9])(?:[A-FO]|AB)-(?![\w-])"
+)
 _FIGURES = re.compile(r"[0-9½-¾⅐-⅞]")
 _STOPPED = re.compile(r"(?<![A-Za-z])([A-Za-z]{1,8})\.")
 _ABBREVIATED = abbreviations.KEYS | dates.KEYS
@@ -113,6 +140,8 @@ _UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|g
 
 def rewrite(text: str) -> str:
     """`text` with written forms as words, or in a form that the grammars read correctly."""
+    if "-" in text or "–" in text:
+        text = dates.WEEKDAYS[0].sub(dates.WEEKDAYS[1], text)
     figures, signed = _FIGURES.search(text) is not None, _SIGN_OR_PATH.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = with_markers(text)
@@ -204,6 +233,10 @@ _WORDS_AFTER = 2
 """Words after a number that decide its reading."""
 _OTHER_PARTS = "type|phase|stage|chapter|part|act|scene|book|volume|class|level|section"
 _BEFORE_ROMAN = frozenset("|".join((numerals.PARTS, numerals.RULERS, _OTHER_PARTS)).split("|"))
+_WITH_MINUS = re.compile("[A-FO]-")
+"""`B- in art`."""
+_SEVERAL = re.compile("[A-Z][a-z]+s")
+"""`World Wars I and II`."""
 _ROMAN_NUMERAL = re.compile(r"[IVXLCDM]{2,8}|[ivx]{2,5}")
 
 
@@ -214,6 +247,8 @@ def has_begun(text: str) -> bool:
         return False
     return (
         words[-1] in _BEFORE_ROMAN
+        or _WITH_MINUS.fullmatch(words[-1]) is not None
+        or (words[-1] == "I" and _SEVERAL.fullmatch(words[-2] if len(words) > 1 else "") is not None)
         or any(word.rstrip(":,#").lower() in _NAMED for word in words)
         or any(_FIGURES.search(word) is not None for word in words[-_WORDS_AFTER:])
     )

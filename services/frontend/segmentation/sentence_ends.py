@@ -14,7 +14,8 @@ A full-width end always does. An ASCII one needs a blank or a non-ASCII characte
   next word and be heard as part of it;
 * a full stop does not end a sentence after a title or an initial (`Dr. Smith`, `J. Doe`), after a
   number that opens a list (`1. Wash`), after `No` and similar words before a digit (`Fig. 3`, `Apr.
-  9`), after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to Fri.`), after an
+  9`), after `No` before `of`, after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to
+  Fri.`), after `p.m.` before a weekday, a month or a time zone (`at 5 p.m. EST`), after an
   abbreviation of an amount or a unit before a digit (`approx. 5`, `6 ft. 2 in. tall`), and after
   letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`), unless the next word is one
   that opens sentences.
@@ -51,15 +52,27 @@ _LIST_MARKER = re.compile(r"^\s*[0-9]{1,2}\.$")
 _INITIAL = re.compile(rf"{_OPEN}[A-Z]\.$")
 _LETTER_OF_A_LABEL = re.compile(
     r"\b(?:plan|gate|row|room|vitamin|press|group|option|page|section|letter|grade|class|type|team|part|point|platform|"
-    r"terminal|answer|"
+    r"terminal|answer|size|seat|exit|door|zone|block|wing|lane|bay|deck|choice|building|hall|hepatitis|floor|"
     r"a|an|the|than|or|not)\s+[A-Z]\.$",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"[a-z,]\s+I\.$")
 _NUMBER = re.compile(
-    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|"
-    rf"Rte|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
+    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|[Qq]ty|"
+    rf"Rte|Ste|Fl|Pt|Chap|Tab|[Pp]ara|App|[Ee]p|Cl|Reg|Prop|Def|Thm|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
+POINT_IN_TIME = re.compile(
+    r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|January|February|April|June|July|August|September|October|"
+    r"November|December|UTC|GMT|[ECMP][SD]?T|CES?T|BST|IST|JST|Eastern|Central|Pacific|Mountain)\b"
+)
+"""Words that follow an hour."""
+_CONTINUED = (
+    (re.compile(rf"{_OPEN}(?:[0-9:]{{1,5}})?[AaPp]\.[Mm]\.$"), POINT_IN_TIME),
+    (re.compile(rf"{_OPEN}No\.$"), re.compile("of")),
+    (re.compile(rf"{_OPEN}(?:[Aa]rt|[Ff]ig|[Ss]ec|[Cc]h|[Vv]ol)\.$"), re.compile("(?!I$)[IVX]{1,6}")),
+    (re.compile(rf"{_OPEN}(?:St|Ave|Blvd|Rd|Dr|Ln|Ct|Pl)\.$"), re.compile("[NS][EW]")),
+)
+"""Abbreviations, and a word behind them with which the sentence goes on."""
 _ABBREVIATION = re.compile(rf"{_OPEN}(?:[ap]\.m|etc|approx|dept|est|min|max|incl|Inc|Ltd|Co|Corp|Jr|Sr|Ave|Blvd|Rd)\.$")
 _OF_AN_AMOUNT = re.compile(
     rf"(?<![0-9]){_OPEN}(?:[Aa]pprox|[Ee]st|[Mm]in|[Mm]ax|[Ii]ncl|[Dd]ept|[Tt]el|ca|[Vv]er)\.$"
@@ -70,16 +83,20 @@ _LETTERS = re.compile(rf"{_OPEN}(?:[A-Za-z]\.){{2,}}$|{_OPEN}Ph\.D\.$")
 _OPENING = r"[\s\"“‘'(\[]*"
 _NEXT = re.compile(rf"{_OPENING}([^\s\"“‘'(\[])")
 _WORD = re.compile(rf"{_OPENING}([^\W\d_]+)[^\w]")
+_WITHOUT_BLANK = re.compile(r"(?:^|[\s\"“(!?])[A-Za-z'’]{0,16}[a-z]$")
+"""Before a mark without a blank (`Hello!How are you?`): a word, and no address."""
 _BEGUN_WORD = re.compile(rf"{_OPENING}[^\W\d_]")
 OPENERS = frozenset(
     re.findall(
         r"[a-z]+",
         """
-        a after all also an and another are as at because before both but by can could did do does each even every
-        first for from had has have he her here his how however i if in is it its just last let many maybe most my no
-        not now of on once one only or our perhaps please she should since so some soon still such thank thanks that
-        the their then there these they this those though to today tomorrow until was we well were what when where
-        which while who whose why will with would yes yesterday yet you your
+        a actually after all also always an and another anything anyway are as at because before both but by bye can
+        cool could did do does each even every finally first for from got had has have he hello her here hey hi his
+        hmm how however i if in instead is it its just last let many maybe meanwhile most my never nice no not
+        nothing now of oh ok okay on once one only or otherwise our perhaps please really she should since so some
+        someone something sometimes soon sorry still such sure thank thanks that the their then there therefore these
+        they this those though to today tomorrow until usually was we well were what when where which while who whose
+        why will with would wow yes yesterday yet you your
         """,
     )
 )
@@ -94,7 +111,11 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     if _FULL_WIDTH & set(marks):
         return True
     if not (after.isspace() or not after.isascii()):
-        return False
+        return (
+            marks in ("!", "?")
+            and after.isupper()
+            and _WITHOUT_BLANK.search(text, max(0, start - BEFORE), start) is not None
+        )
     if marks == ",":
         return _is_cry(text, start) or _is_repeated(text, start)
     if marks[0] == "…":
@@ -138,6 +159,13 @@ def _full_stop(text: str, end: int) -> bool | None:
         return _opens(text, end)
     if _TITLE.search(head) or (end <= BEFORE and _LIST_MARKER.search(head)):
         return False
+    for before, after in _CONTINUED:
+        if before.search(head):
+            word = _WORD.match(text, end, end + REACH)
+            if word is None and _BEGUN_WORD.match(text, end) and len(text) < end + REACH:
+                return None
+            if word is not None and after.fullmatch(word[1]):
+                return False
     if _NUMBER.search(head):
         return _follows(text, end, lambda after: not after.isdigit())
     if _OF_AN_AMOUNT.search(head):

@@ -38,16 +38,19 @@ def speakable(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", _MARK_RUNS.sub(r"\1", text))
 
 
+_EMOTICON = re.compile(r"(?:^|\s|(?<=[.!?,]))[:;]['’]?-?[)(DPpO](?=[\s.,!?]|$)")
+
+
 def without_emoji(text: str) -> str:
-    """`text` without emoji and dingbats, which are not spoken. Words that only an emoji separated
-    stay separated by a blank.
+    """`text` without emoji, emoticons and dingbats, which are not spoken. Words that only an emoji
+    separated stay separated by a blank.
     """
 
     def gap(match: re.Match[str]) -> str:
         before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         return " " if before.isalnum() and after and (after.isalnum() or match[0][-1] == " ") else ""
 
-    return _EMOJI.sub(gap, text)
+    return _EMOJI.sub(gap, _EMOTICON.sub("", text) if ":" in text or ";" in text else text)
 
 
 _CATEGORIES = frozenset(("Sc", "Sm", "So"))

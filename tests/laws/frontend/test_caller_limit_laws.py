@@ -7,7 +7,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.frontend.analysis.analyzer import Analyzer
@@ -56,6 +56,7 @@ def test_no_sentence_is_longer_and_no_word_is_lost(text: str, limit: int, langua
 
 @settings(deadline=None, max_examples=100)
 @given(TEXT, LANGUAGE, st.sampled_from(Split))
+@example("one " * 9 + "extraordinarily " * 3 + "今天天气很好 " * 9, "en", Split.JOINED)
 def test_a_limit_that_no_sentence_reaches_changes_nothing(text: str, language: str, split: Split) -> None:
     assert sentences(text, MOST, language, split) == sentences(text, 0, language, split)
 

@@ -52,6 +52,12 @@ def _train(match: re.Match[str]) -> str:
 
 
 RULES: tuple[Rule, ...] = (
+    (
+        re.compile(
+            r"(?<![A-Za-z])(?P<pages>[Pp]{1,2})\.?(?P<first>[0-9]{1,4})[-~–～](?P<last>[0-9]{1,4})(?![0-9A-Za-z])"
+        ),
+        lambda match: f"{match['pages']}{cardinal(match['first'])}到{cardinal(match['last'])}",
+    ),
     (re.compile(rf"{START}\+(?P<country>[0-9]{{1,3}})[ -](?P<number>[0-9][0-9 -]{{5,14}}[0-9])(?![0-9])"), _foreign),
     (
         re.compile(rf"(?<![A-Za-z]){START}1[3-9][0-9](?:[0-9]{{8}}|[ -][0-9]{{4}}[ -][0-9]{{4}})(?![0-9]|\.[0-9])"),
@@ -136,7 +142,8 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"{START}[0-9]{{3,4}}(?=号?(?:{_ROOMS}))"), lambda match: digits(match[0])),
     (
         re.compile(
-            rf"(?P<lead>[0-9一二三四五六七八九十A-Za-z](?:号楼|栋|幢|座|单元|号院|楼)[ ]?)"
+            rf"(?P<lead>[0-9一二三四五六七八九十A-Za-z](?:号楼|栋|幢|座|单元|号院|楼|"
+            rf"层(?=[ ]?[0-9]{{3,4}}(?:[^\u4e00-\u9fff0-9]|[室房号]|$)))[ ]?)"
             rf"(?P<code>[0-9]{{3,4}}){_NOT_COUNTED}"
         ),
         _letters_and_digits,

@@ -4,7 +4,7 @@ length of the text.
 
 import re
 
-from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount, range_word
+from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount, digits, range_word
 from services.frontend.text.rules import Rule
 
 CURRENCIES = {
@@ -142,6 +142,10 @@ def _plain(match: re.Match[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     (
+        re.compile(rf"{START}(?P<meters>[0-9])米(?P<rest>[0-9]{{1,2}})(?![0-9.]|[ ]?[厘分A-Za-z]|[-~～])"),
+        lambda match: f"{amount(match['meters'], '米')}米{digits(match['rest'])}",
+    ),
+    (
         re.compile(rf"(?<=[0-9万亿千百])(?P<unit>{COUNTED}|[万亿楼层号室栋章月日集期级届版页]){_DASH}(?=[0-9])"),
         r"\g<unit>到",
     ),
@@ -169,13 +173,20 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
+            rf"(?<![0-9A-Za-z.])(?P<amount>{NUMBER})[ ]?(?P<unit>{UNIT})/(?P<number>10{{0,4}})[ ]?(?P<per>{UNIT})"
+            rf"(?![A-Za-z0-9])"
+        ),
+        lambda match: f"每{_one(match['number'], '', match['per'])}{_one(match['amount'], '', match['unit'])}",
+    ),
+    (
+        re.compile(
             rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ ]?(?P<firstunit>{UNIT})?(?P<to>{_TO})"
             rf"(?P<inner>[-−])?)?(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})"
             rf"(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
         ),
         _with_unit,
     ),
-    (re.compile(rf"{START}(?P<number>[0-9]{{1,12}})(?P<scale>[万亿千百])?\+(?=[^0-9A-Za-z+=]|$)"), _more),
+    (re.compile(rf"(?<![0-9.,])(?P<number>{NUMBER})(?P<scale>[万亿千百])?\+(?=[^0-9A-Za-z+=]|$)"), _more),
     (
         re.compile(
             rf"(?<![0-9A-Za-z./:]){_SIGNED}(?P<first>{NUMBER})(?P<scale>{_SCALE})?(?P<to>{_TO})(?P<inner>[-−])?"

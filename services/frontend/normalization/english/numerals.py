@@ -153,7 +153,7 @@ GROUPING: tuple[Rule, ...] = (
         ),
         _american,
     ),
-    (re.compile(r"(?<=[0-9%°])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])|(?<=[0-9] )[–‒—](?= [0-9])"), "-"),
+    (re.compile(r"(?<=[0-9%°])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])|(?<=[0-9%] )[–‒—](?= [0-9])"), "-"),
     (re.compile(r"(?<=[0-9][kKmMbB])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])"), "-"),
     (re.compile(r"(?<![\w)])−(?=[0-9.$£€])"), "-"),
     # Non-breaking blanks are written between groups and hardly anywhere else.
@@ -226,8 +226,26 @@ def _roman_ordinal(match: re.Match[str]) -> str:
     return f"{match['name']} the {ordinal(str(roman_value(numeral)))}"
 
 
+def _listed(match: re.Match[str]) -> str:
+    """Numerals side by side: `I, II and III`. Letters that happen to be numerals (`V, X and C`)
+    and the pronoun stay.
+    """
+    listed = re.findall("[IVX]+", match["list"])
+    if max(map(len, listed)) < 2 or not all(_WELL_FORMED.fullmatch(numeral) for numeral in listed):
+        return match[0]
+    return re.sub("[IVX]+", lambda numeral: cardinal(str(roman_value(numeral[0]))), match[0].replace("-", " to "))
+
+
+_WELL_FORMED = re.compile(_ROMAN)
 _PRONOUN = r"(?!I (?:[a-z]|['’]))(?!I['’])"
 ROMAN: tuple[Rule, ...] = (
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9'’-])(?P<list>[IVX]{1,6}(?:(?:,? (?:and|or|to) |, |-)[IVX]{1,6}(?![A-Za-z0-9'’])){1,12})"
+            r"(?![A-Za-z0-9'’-])"
+        ),
+        _listed,
+    ),
     (re.compile(r"\b(?P<name>World War) (?P<numeral>II?)(?![A-Za-z]|['’]m)"), _roman_amount),
     (
         re.compile(rf"\b(?P<name>{PARTS}) {_PRONOUN}(?![CDLM]\b)(?P<numeral>{_ROMAN})\b(?!['’]|\.[A-Za-z])"),

@@ -28,9 +28,9 @@ _COUNTED = {
     "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "art": "article", "sec": "section",
     "ch": "chapter", "chap": "chapter", "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment",
     "Para": "paragraph", "para": "paragraph", "Ser": "series", "App": "appendix", "Op": "opus", "op": "opus",
-    "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room", "Hwy": "highway", "Rte": "route", "Cl": "clause",
-    "Reg": "regulation", "Prop": "proposition", "Def": "definition", "Thm": "theorem", "Cor": "corollary",
-    "approx": "approximately", "ca": "circa", "c": "circa",
+    "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room", "Fl": "floor", "Hwy": "highway", "Rte": "route",
+    "Cl": "clause", "Reg": "regulation", "Prop": "proposition", "Def": "definition", "Thm": "theorem",
+    "Cor": "corollary", "approx": "approximately", "ca": "circa", "c": "circa",
 }  # fmt: skip
 _ANYWHERE = {
     "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department", "Dept": "Department",
@@ -185,9 +185,19 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda match: f"{_COUNTED.get(match['key'], 'appendix')} ",
     ),
+    (
+        re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>fig|vol|art|sec|ch|app|op)\.[ ](?=[IVX]{1,6}(?![A-Za-z'’]))"),
+        lambda match: f"{_COUNTED.get(match['key'], 'appendix')} ",
+    ),
+    (
+        re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Nos?)\.(?= of (?!course)[a-z])"),
+        lambda match: _COUNTED[match["key"]].title(),
+    ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>St|Dr|Ct|Pl|Sq|Ter|Cir)\.(?![A-Za-z0-9])"), _street_or_saint),
     (
-        re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_TITLES) - {'Dr'})})\.(?=[ ]+[A-Z])(?![ ][XYZ]\b)"),
+        re.compile(
+            rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_TITLES) - {'Dr'})})\.(?=[ ]+(?:[A-Z]|doctor\b))(?![ ][XYZ]\b)"
+        ),
         lambda match: (
             _TITLES[match["key"]] if match["key"] != "Sr" or not _previous_word(match)[:1].isupper() else match[0]
         ),

@@ -1,75 +1,11 @@
-"""Identifiers, read digit by digit or in pairs: telephone numbers, accounts, codes, flights, rooms,
-ports, houses, roads.
+"""Identifiers, read digit by digit or in pairs: accounts, codes, flights, rooms, ports, houses,
+roads.
 """
 
 import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.text.rules import Rule, any_of
-
-_CALLING = (
-    r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|"
-    r"reach|line|hotline|lifeline|helpline|emergency|at|on)\b"
-)
-_WELL_KNOWN = "112|211|311|411|511|611|711|811|911|999|988|000"
-
-
-def spoken_groups(written: str) -> str:
-    """The digits of a telephone number, a comma between its groups."""
-    groups = [group for group in re.split(r"[^0-9]+", written) if group]
-    return ("plus " if written.startswith("+") else "") + ", ".join(numerals.digits(group) for group in groups)
-
-
-TELEPHONE: tuple[Rule, ...] = (
-    (
-        re.compile(
-            r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}"
-            r"(?:[ .-][0-9]{2,4}){1,5})(?![0-9])"
-        ),
-        lambda match: spoken_groups(match[0]),
-    ),
-    (
-        re.compile(r"(?<![0-9.,/$-])(?:1[ .-])?(?:\([0-9]{3}\)[ ]?|[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}(?![0-9])"),
-        lambda match: spoken_groups(match[0]),
-    ),
-    (
-        re.compile(
-            rf"(?P<lead>{_CALLING}[^\d\n.!?]{{0,20}})(?P<phone>[0-9]{{3}}[-.][0-9]{{4}})(?![0-9-])", re.IGNORECASE
-        ),
-        lambda match: match["lead"] + spoken_groups(match["phone"]),
-    ),
-    (
-        re.compile(
-            rf"(?P<lead>{_CALLING}[^\d\n.!?]{{0,12}}[ ])(?P<phone>[0-9]{{10,11}})(?![0-9-]|[.,][0-9])", re.IGNORECASE
-        ),
-        lambda match: match["lead"] + numerals.digits(match["phone"]),
-    ),
-    (
-        re.compile(
-            r"(?P<lead>\b(?:call|calls|called|calling|dial|dialed|dialing|text|ring|line|hotline|lifeline|emergency|"
-            rf"number)\b[^\d\n.!?]{{0,16}}[ ])"
-            rf"(?P<phone>{_WELL_KNOWN})(?![\w%/-]|[.,][0-9])",
-            re.IGNORECASE,
-        ),
-        lambda match: match["lead"] + numerals.digits(match["phone"]),
-    ),
-    (
-        re.compile(r"(?<![\w.,/-])0[0-9]{2,4}[ -][0-9]{3,4}[ -][0-9]{3,4}(?![\w-])"),
-        lambda match: spoken_groups(match[0]),
-    ),
-    (
-        re.compile(r"(?<![\w.,$£€/#-])911(?![\w%/-]|[.,][0-9]|[ ](?:people|miles|kilometers|votes|pages|students)\b)"),
-        "nine one one",
-    ),
-    (
-        re.compile(r"(?:,?[ ]|\b)(?P<ext>[Ee]xt(?:ension)?\b\.?)[ ]?(?P<number>[0-9]{1,6})(?![0-9]|[.,][0-9])"),
-        lambda match: (
-            f"{', ' if match[0][0] == ',' else ' ' if match[0][0] == ' ' else ''}extension "
-            f"{numerals.digits(match['number'])}"
-        ),
-    ),
-)
-
 
 _STATES = {
     "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",
@@ -104,7 +40,7 @@ _ROOM = (
     r"[Rr]ooms?|[Ss]uites?|[Aa]pt\.?|[Aa]partments?|[Ff]lat|[Pp]orts?|[Gg]ates?|[Ff]light|[Hh]wy\.?|[Hh]ighway|"
     r"[Rr]oute|[Rr]te\.?|[Ii]nterstate|[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|"
     r"[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|"
-    r"[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse"
+    r"[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse|RFC"
 )
 _SEVERAL = (
     r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|"
@@ -117,7 +53,11 @@ _STREET = (
     r"(?:St|Ave|Rd|Blvd|Dr|Ln|Ct|Pl|Pkwy|Hwy|Sq|Ter|Cir)\b\.?|Street|Avenue|Road|Boulevard|Drive|Lane|Court|Place|"
     r"Parkway|Highway|Way|Square|Terrace|Circle|Broadway|Crescent|Alley|Trail|Row|Plaza|Pike"
 )
-_POINTS = {"N": "North", "S": "South", "E": "East", "W": "West"}
+_POINTS = {
+    "N": "North", "S": "South", "E": "East", "W": "West", "NW": "Northwest", "NE": "Northeast", "SW": "Southwest",
+    "SE": "Southeast",
+}  # fmt: skip
+_NOT_COUNTED = r"(?![\w%/-]|[.,][0-9])"
 _AIRLINES = (
     "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|MH|MU|NH|NZ|OS|QF|QR|SK|SQ|SU|TG|TK|UA|UX|VS|WN|"
     "WS"
@@ -148,6 +88,14 @@ def _rooms(match: re.Match[str]) -> str:
     return match["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), match["numbers"])
 
 
+def _dashed(match: re.Match[str]) -> str:
+    """`A-1027`, `CVE-2021-44228`; one or two figures stay for other rules (`COVID-19`, `Q-3`)."""
+    letters, *numbers = match["code"].split("-")
+    if not match["sign"] and all(len(number) < 3 for number in numbers):
+        return match[0]
+    return f"{'number ' if match['sign'] else ''}{letters} {' '.join(map(numerals.short, numbers))}"
+
+
 def _zip_code(match: re.Match[str]) -> str:
     more = f", {numerals.digits(match['more'])}" if match["more"] else ""
     return f"{_STATES[match['state']]}{match['gap']}{numerals.digits(match['zip'])}{more}"
@@ -164,6 +112,10 @@ RULES: tuple[Rule, ...] = (
             rf"(?![0-9]|[.,][0-9])"
         ),
         _zip_code,
+    ),
+    (
+        re.compile(r"(?<![\w:-])[0-9A-Fa-f]{2}(?P<sign>[:-])(?:[0-9A-Fa-f]{2}(?P=sign)){4}[0-9A-Fa-f]{2}(?![\w:-])"),
+        lambda match: ", ".join(spelled(pair) for pair in re.split("[:-]", match[0])),
     ),
     (re.compile(r"(?<![\w-])(?P<code>[0-9]{3}-[0-9]{2}-[0-9]{4})(?![\w-])"), _grouped),
     (re.compile(r"(?<![\w-])(?P<code>97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9])(?![\w-])"), _grouped),
@@ -224,7 +176,7 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(
             rf"\b(?P<name>{_ROOM})[ ](?:#|(?P<counted>number |code "
-            rf"))?(?P<before>[A-Z]{{0,2}})-?(?P<number>[0-9]{{1,5}})"
+            rf"))?(?:(?P<before>[A-Z]{{1,2}})-?)?(?P<number>[0-9]{{1,5}})"
             r"(?:-?(?P<letter>[A-Za-rt-z]))?(?![\w%/]|[.,:][0-9]|-[0-9])"
         ),
         _room,
@@ -246,9 +198,18 @@ RULES: tuple[Rule, ...] = (
         lambda match: _POINTS[match["point"]],
     ),
     (
+        re.compile(rf"(?P<street>\b(?:{_STREET}),?[ ])(?P<point>[NS][EW])(?![A-Za-z0-9])"),
+        lambda match: match["street"] + _POINTS[match["point"]],
+    ),
+    (
+        re.compile(r"(?<![\w.,$-])(?P<number>[1-9][0-9]{2})(?P<parts>(?:\([a-z0-9]\)){1,3})(?![\w(])"),
+        lambda match: f"{numerals.short(match['number'])} {spelled(match['parts'])}",
+    ),
+    (
         re.compile(r"\b(?P<name>I|US|SR|CA)-(?P<number>[0-9]{1,3})(?![\w-]|[.,][0-9])"),
         lambda match: f"{match['name']} {numerals.short(match['number'])}",
     ),
+    (re.compile(r"(?<=\bcolon )[0-9]{3,5}\b"), lambda match: numerals.short(match[0])),
     (
         re.compile(r"(?<![\w-])(?P<number>7[0-9]7)-(?P<kind>[0-9]{1,3})(?![\w-])"),
         lambda match: f"{numerals.short(match['number'])} {numerals.short(match['kind'])}",
@@ -261,6 +222,12 @@ RULES: tuple[Rule, ...] = (
         lambda match: (
             numerals.plural(numerals.short(match["number"])) if match["several"] else numerals.short(match["number"])
         ),
+    ),
+    (
+        re.compile(
+            rf"(?<![\w&/.-])(?P<sign>#)?(?P<code>(?:[A-Z]{{1,5}}|[A-Z][a-z]{{2,15}})(?:-[0-9]{{1,12}}){{1,4}}){_NOT_COUNTED}"
+        ),
+        _dashed,
     ),
 )
 CITY_AND_STATE: Rule = (

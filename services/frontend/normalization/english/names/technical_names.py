@@ -67,7 +67,10 @@ PROGRAMMING: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])(?:ASP)?\.NET\b"), lambda match: f"{'A S P ' if match[0][0] == 'A' else ''}dot net"),
     (re.compile(r"(?<=[A-Za-z])\.(?=(?:js|JS|io|ai)\b(?!\.[a-z]))"), " dot "),
     (re.compile(r"(?<=dot )js\b"), "J S"),
-    (re.compile(r"(?<![\w&#])#(?P<tag>[A-Za-z][A-Za-z0-9_]{1,60})"), lambda match: f"hashtag {_tag(match['tag'])}"),
+    (
+        re.compile(r"(?<![\w&#])#(?P<tag>[A-Za-z][A-Za-z0-9_]{1,60}+)(?!-[0-9])"),
+        lambda match: f"hashtag {_tag(match['tag'])}",
+    ),
     (re.compile(r"(?<![\w.@])@(?=[A-Za-z_][A-Za-z0-9_]{1,30})"), "at "),
 )
 
@@ -225,7 +228,7 @@ JOINED_WORDS: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9/])[wW]/(?=[ A-Za-z])(?!o\b|out\b)[ ]?"), "with "),
     (
         re.compile(
-            r"(?<![A-Za-z0-9/.:@#&-])[A-Za-z][A-Za-z'’]{0,19}(?:/[A-Za-z][A-Za-z'’]{0,19}){1,3}(?![A-Za-z0-9/?=&])"
+            r"(?<![A-Za-z0-9/.:@#&-])[A-Za-z][A-Za-z'’]{0,19}(?:/[A-Za-z][A-Za-z'’]{0,19}){1,3}(?![A-Za-z0-9/=&]|\?[A-Za-z0-9])"
         ),
         _either,
     ),

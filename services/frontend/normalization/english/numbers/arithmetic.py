@@ -106,7 +106,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(rf"(?<![\w)\]%°-])(?P<sign>{any_of(_IN_FRONT)})[ ]?(?=[$£€¥₹]?\.?[0-9])"),
         lambda match: f"{_IN_FRONT[match['sign']]} ",
     ),
-    (re.compile(r"(?<= [A-F])-(?=[.,;!?]|$| (?:in|on|for|and|or|grade)\b)"), " minus"),
+    (re.compile(r"(?<= [A-FO])-(?=[.,;!?]|$| (?:in|on|for|and|or|grade)\b)|(?<= AB)-(?=[ .,;!?]|$)"), " minus"),
     (re.compile(r"(?<=[0-9])\+(?=[ .,;:!?)]|$)"), " plus"),
     (_NAME, "A"),
 )
@@ -117,7 +117,10 @@ _MARKED = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(
-    r"\b(?:page|step|part|slide|question|episode|task|day|round|attempt|chapter|lesson|level)[ ]$", re.IGNORECASE
+    r"\b(?:page|step|part|slide|question|episode|task|day|round|attempt|chapter|lesson|level|item|exercise|problem|"
+    r"stage|phase|photo|image|figure|game|match|lap|set|rep|season|message|file|track|test|batch|trial|section|unit|"
+    r"module|video|tip|card|clip|row|scene|disc|volume)[ ]$",
+    re.IGNORECASE,
 )
 _PRESSURE = re.compile(r"\b(?:pressure|BP|bp|reading)\b[^.!?\n]{0,24}$")
 _JUDGED = re.compile(

@@ -25,7 +25,8 @@ _YEAR = r"[12][0-9]{3}"
 _APART = r"(?<![\w.,/$£€:-])"
 _DATED = (
     r"\b(?:on|by|until|till|before|after|since|from|dated|due|date|is|was|starts?|started|ends?|ended|begins?|between|"
-    r"through|to|and|of|for|Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun"
+    r"through|to|and|of|for|ships?|shipped|arriv(?:es?|ed|ing)|leaves?|opens?|expires?|launche[sd]|delivery|scheduled|"
+    r"born|Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun"
     r"(?:day)?)[.,:]?[ ]$"
 )
 _IS_DATED = re.compile(_DATED, re.IGNORECASE)
@@ -70,6 +71,14 @@ def _of(year: str, month: str, day: str, written: str) -> str:
     return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{_in_year(year)}" if is_date else written
 
 
+def _stamp(match: re.Match[str]) -> str:
+    seconds = f":{match['seconds']}" if match["seconds"] not in (None, "00") else ""
+    day = _of(match["year"], match["month"], match["day"], match[0])
+    if day == match[0]:
+        return day
+    return f"{day} at {match['time']}{seconds}{' UTC' if match['zone'] else ''}"
+
+
 def _slashed(match: re.Match[str]) -> str:
     first, second = match["first"], match["second"]
     # Month first, as Americans write it, unless there is no such month.
@@ -104,6 +113,20 @@ _TAIL = (
     "dollars|miles|of the))"
 )
 RULES: tuple[Rule, ...] = (
+    (
+        re.compile(
+            rf"{_APART}(?P<year>{_YEAR})-(?P<month>[01][0-9])-(?P<day>[0-3][0-9])T(?P<time>[0-2][0-9]:[0-5][0-9])"
+            r"(?::(?P<seconds>[0-5][0-9])(?:\.[0-9]{1,9})?)?(?P<zone>Z)?(?![\w:+-]|[.,][0-9])"
+        ),
+        _stamp,
+    ),
+    (
+        re.compile(
+            rf"\b(?P<day>{_WEEKDAY})(?=,?:?[ ](?:(?:{_LONG}|(?:{_SHORT})\b\.?)[ ][0-9]|[0-9]{{1,2}}"
+            rf"(?::[0-9]{{2}}|[ ]?(?:[ap]\.?m|[AP]M)|[ ]?[-–][ ]?[0-9])))"
+        ),
+        lambda match: _DAYS[match["day"]],
+    ),
     (
         re.compile(
             rf"\b{_MONTH}[ ]{_DAY}(?:st|nd|rd|th)?(?:[ ]?-[ ]?(?:(?P<month2>{_LONG}|(?:{_SHORT})\b\.?)[ ])"
@@ -168,11 +191,11 @@ _BEHIND_A_DAY = (
 )
 KEYS = frozenset((*_SHORT_MONTHS, *_DAYS))
 """Months and weekdays that a full stop may follow."""
+WEEKDAYS: Rule = (
+    re.compile(rf"\b(?P<first>{_WEEKDAY})\.?[ ]?[-–][ ]?(?P<last>{_WEEKDAY})\b\.?"),
+    lambda match: f"{_DAYS[match['first']]} to {_DAYS[match['last']]}",
+)
 SHORTENED: tuple[Rule, ...] = (
-    (
-        re.compile(rf"\b(?P<first>{_WEEKDAY})\.?[ ]?[-–][ ]?(?P<last>{_WEEKDAY})\b\.?"),
-        lambda match: f"{_DAYS[match['first']]} to {_DAYS[match['last']]}",
-    ),
     (re.compile(rf"\b(?P<day>{_WEEKDAY})\.{_BEHIND_A_DAY}"), lambda match: _DAYS[match["day"]]),
     (
         re.compile(

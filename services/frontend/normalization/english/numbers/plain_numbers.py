@@ -34,7 +34,8 @@ VERSIONS: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ -])v?"
+            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch|[Ss]ections?|"
+            rf"[Cc]hapters?|[Ff]igures?|[Tt]ables?|[Ee]quations?|[Aa]ppendix|[Rr]ules?|[Aa]rticles?|[Cc]lauses?)[ -])v?"
             rf"(?P<number>{_VERSION}){_VERSION_END}"
         ),
         lambda match: match["name"].replace("-", " ") + _parts(match["number"]),
@@ -78,7 +79,8 @@ def _dotted(match: re.Match[str]) -> str:
     groups = match[0].split(".")
     if len(groups) == 4:
         return " dot ".join(numerals.digits(group) for group in groups)
-    return " point ".join(numerals.cardinal(group) for group in groups)
+    blank = " " if match.string[match.end() : match.end() + 1].isalpha() else ""
+    return " point ".join(numerals.cardinal(group) for group in groups) + blank
 
 
 def _whole(match: re.Match[str]) -> str:
@@ -103,13 +105,26 @@ def _of_letters(match: re.Match[str]) -> str:
 
 
 def _scaled(match: re.Match[str]) -> str:
-    if re.match(
-        r"[ ](?:run|race|walk|TV|tv|video|monitor|display|screen|resolution|movie|footage|camera|event)\b",
-        match.string[match.end() : match.end() + 12],
-    ) or (
-        match["scale"] == "K"
-        and match["count"] in ("5", "10")
-        and re.search(r"\b(?:an?|the|ran|run)[ ]$", match.string[max(0, match.start() - 5) : match.start()])
+    if (
+        re.match(
+            r"[ ](?:run|race|walk|TV|tv|video|monitor|display|screen|resolution|movie|footage|camera|event)\b",
+            match.string[match.end() : match.end() + 12],
+        )
+        or (
+            match["scale"] == "K"
+            and not match["low"]
+            and (
+                (
+                    match["count"] in ("5", "10")
+                    and re.search(r"\b(?:an?|the|ran|run)[ ]$", match.string[max(0, match.start() - 5) : match.start()])
+                )
+                # A resolution, unless something is counted.
+                or (
+                    match["count"] in ("4", "8")
+                    and not re.match("[ ][a-z]", match.string[match.end() : match.end() + 2])
+                )
+            )
+        )
     ):
         return f"{numerals.amount(match['count'])} K"
     low = f"{numerals.amount(match['low'])} to " if match["low"] else ""
@@ -169,6 +184,10 @@ RULES: tuple[Rule, ...] = (
             r"(?![A-Za-z0-9_]|[.,][0-9])"
         ),
         _of_letters,
+    ),
+    (
+        re.compile(r"(?<![\w.,])(?P<number>[0-9]{1,15}\.[0-9]{1,15})(?P<letters>[A-Za-z]{1,16})(?![A-Za-z0-9])"),
+        lambda match: f"{numerals.amount(match['number'])} {match['letters']}",
     ),
     (
         re.compile(

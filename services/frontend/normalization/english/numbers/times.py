@@ -3,6 +3,7 @@
 import re
 
 from services.frontend.normalization.english import numerals
+from services.frontend.segmentation.sentence_ends import POINT_IN_TIME
 from services.frontend.text.rules import Rule
 
 _HALF = r"(?P<half>[ ]?(?:[ap]\.m\.|[AP]\.M\.|[ap]m\b|[AP]M\b))"
@@ -40,7 +41,9 @@ def _stop(match: re.Match[str]) -> str:
     """`p.m.` has consumed the full stop of the sentence."""
     half = match["half"] or ""
     after = match.string[match.end() : match.end() + 3]
-    return "." if half.endswith(".") and (not after.strip() or (after[0] == " " and after[1:2].isupper())) else ""
+    if not half.endswith(".") or POINT_IN_TIME.match(match.string, match.end() + 1):
+        return ""
+    return "." if not after.strip() or (after[0] == " " and after[1:2].isupper()) else ""
 
 
 def _time(match: re.Match[str]) -> str:

@@ -77,11 +77,11 @@ POWERS = {"²": "square ", "2": "square ", "^2": "square ", "³": "cubic ", "3":
 LENGTHS = ("mm", "cm", "dm", "m", "km", "µm", "μm", "nm", "ft", "yd", "mi", "in")
 """These have squares and cubes."""
 _UNCLEAR = {
-    "B", "T", "K", "H", "F", "N", "us", "ac", "pc", "ct", "t", "A", "in", "st", "mil", "kt", "pts", "MP", "AU", "HP",
+    "B", "T", "K", "H", "F", "N", "us", "ac", "pc", "ct", "t", "A", "in", "st", "mil", "kt", "MP", "AU", "HP",
     "ps", "rad", "mos", "g",
 }  # fmt: skip
 """Ambiguous symbols: only in the contexts below, or before `per`."""
-_CLEAR = {symbol: names for symbol, names in NAMES.items() if symbol not in _UNCLEAR}
+CLEAR = {symbol: names for symbol, names in NAMES.items() if symbol not in _UNCLEAR}
 PER = {symbol: NAMES[symbol][0] for symbol in NAMES if symbol.isalpha()} | {
     "in": "inch", "person": "person", "day": "day", "week": "week", "month": "month", "year": "year", "hour": "hour",
     "minute": "minute", "second": "second", "capita": "capita", "serving": "serving", "d": "day",
@@ -89,7 +89,7 @@ PER = {symbol: NAMES[symbol][0] for symbol in NAMES if symbol.isalpha()} | {
 _POWER = rf"(?:{any_of(POWERS)})"
 _UNIT = (
     rf"(?:(?P<length>{any_of(LENGTHS)})(?P<power>{_POWER})(?![0-9])|(?P<over>{any_of([*NAMES, 'in'])})(?=/)|"
-    rf"(?P<unit>{any_of(_CLEAR)})|(?P<grams>g)(?=[^A-Za-z0-9]|$))"
+    rf"(?P<unit>{any_of(CLEAR)})|(?P<grams>g)(?=[^A-Za-z0-9]|$))"
 )
 _RATE = rf"(?:/(?P<per>{any_of(PER)})(?P<perpower>[²³]|\^[23])?)?"
 _NO_NOUN = (
