@@ -2,8 +2,8 @@
 -m bench.load.caller HOST:PORT CONNECTIONS [VOICE]`.
 
 Each line of standard input is a share in JSON, each line of standard output what became of it, or
-`ALIVE`, once a second. The process ends with its standard input, also in the middle of a load:
-nobody is left who would hear of it.
+`ALIVE`, once a second. The process ends with its standard input, also in the middle of a load: the
+process that asked for it has ended then.
 """
 
 import asyncio
