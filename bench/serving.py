@@ -81,7 +81,7 @@ async def run(options: argparse.Namespace) -> list[Level]:
     measured.
     """
     if min(options.streams) < options.callers:
-        raise ValueError(f"{options.callers} callers cannot share a load of {min(options.streams)} streams")
+        raise ValueError(f"{options.callers} callers cannot share a load of {min(options.streams)}")
     levels = read_json(options.json, machine(), options.callers) if options.json else []
     known = {(one.arrivals, one.streams) for one in levels}
     known |= {
@@ -91,6 +91,8 @@ async def run(options: argparse.Namespace) -> list[Level]:
         if one.gap_free < options.stop_below and streams > one.streams
     }
     wanted = [load for load in itertools.product(options.arrivals, options.streams) if load not in known]
+    if options.callers > 1:
+        print(f"each load is asked for by {options.callers} processes")
     print(HEAD)
     for one in levels:
         print(row(one))

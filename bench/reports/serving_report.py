@@ -110,5 +110,7 @@ def read_json(path: Path, machine: str, callers: int = 1) -> list[Level]:
         raise ValueError(f"{path} holds figures of {content['machine']!r}, this is {machine!r}; name another file")
     levels = [Level(**fields) for fields in content["levels"]]
     if others := {one.callers for one in levels} - {callers}:
-        raise ValueError(f"{path} holds loads of {min(others)} callers, these are of {callers}; name another file")
+        raise ValueError(
+            f"{path} holds loads of --callers {min(others)}, this is --callers {callers}; name another file"
+        )
     return levels

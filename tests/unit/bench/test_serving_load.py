@@ -114,10 +114,10 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
     await serving.run(options)
     assert measured == wanted
     options.callers = 2
-    with pytest.raises(ValueError, match=r"found.json holds loads of 1 callers, these are of 2"):
+    with pytest.raises(ValueError, match=r"found.json holds loads of --callers 1, this is --callers 2"):
         await serving.run(options)
     options.callers = 17
-    with pytest.raises(ValueError, match="17 callers cannot share a load of 16 streams"):
+    with pytest.raises(ValueError, match="17 callers cannot share a load of 16"):
         await serving.run(options)
 
 
