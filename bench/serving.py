@@ -1,5 +1,5 @@
 """How many listeners, and how long does each wait? `python -m bench.serving [--model DIR]
-[--streams 1,2,4] [--json FILE] [--plot FILE]`
+[--streams 1,2,4] [--callers N] [--json FILE] [--plot FILE]`
 
 All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed
 (so many callers, each asking again as soon as its answer is complete), poisson (so many listeners
@@ -7,6 +7,9 @@ at once on average, if each listens in real time, who know nothing of each other
 many listeners at once, each of whom hears its answer to the end and then asks again). A stream has
 a gap when a player that begins with its first byte runs dry. A load that --json has already is not
 run again: model and settings have to be the same.
+
+One process hears what a core can take in, which is less than two GPUs speak; --callers 4 asks from
+four.
 """
 
 import argparse
@@ -17,29 +20,28 @@ import re
 import statistics
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from bench.load.caller import CLOSED, LISTENING, POISSON, TOGETHER, Caller
+from bench.load.callers import Callers, ask, callers
 from bench.load.command_line import add_stack_options, command, user_errors
 from bench.load.engines import text_ids
 from bench.load.stack import TEXTS, endpoint, gpu_megabytes, room_for
 from bench.parts.provenance import machine
 from bench.reports.plots import plot
 from bench.reports.serving_report import HEAD, Level, level, read_json, row, write_json
-from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.arguments import numbers
-from cosyserve.load.measurement import Outcome, back_off, closed_loop, poisson
-from cosyserve.load.player import listen
+from cosyserve.commands.terminal.arguments import numbers, whole
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import TOKENS_PER_SECOND
 
-ARRIVALS = ("closed", "poisson", "listening")
+ARRIVALS = (CLOSED, POISSON, LISTENING)
 _RATIO = re.compile(r"(min|max)_token_text_ratio: [\d.]+")
 WARM = 32
 """Listeners come one after the other; if all came at once in the warm-up, what they hold together
 would be more than the load that is measured ever holds.
 """
+FIRST = 1_000_000
+"""Number of the first request that counts."""
 
 
 def sentences_of(model: Path, seconds: float, target: Path) -> Path:
@@ -59,53 +61,28 @@ def sentences_of(model: Path, seconds: float, target: Path) -> Path:
     return target
 
 
-@dataclass(frozen=True)
-class LoadCallers:
-    """Asks a server; every request has a seed of its own, so that no two are the same work."""
-
-    clients: tuple[AsyncClient, ...]
-    voice: str
-
-    async def ask(self, number: int, outcome: Outcome, *, out: bool = False) -> None:
-        """out: return when the player is at the end, not the answer."""
-        client = self.clients[number % len(self.clients)]
-        speech = client.synthesize(TEXTS[number % len(TEXTS)], voice=self.voice, seed=number)
-        answer = await outcome.count(listen(speech))
-        if isinstance(answer, Exception):
-            await asyncio.sleep(back_off(answer))
-        elif out:
-            await asyncio.sleep(answer.left)
-
-
-async def measure(askers: LoadCallers, arrivals: str, streams: int, seconds: float) -> Level:
-    """One load, after a warm-up with the same number of askers, of listeners WARM at most. Raises
-    ValueError when no answer came.
+async def measure(askers: Caller | Callers, arrivals: str, streams: int, seconds: float) -> Level:
+    """One load, after a warm-up with the same number of askers, of listeners WARM at most but one
+    in each process. Raises ValueError when no answer came.
     """
-    before = Outcome()
-    warm = min(streams, WARM) if arrivals == "listening" else streams
-    await asyncio.gather(*(askers.ask(number, before) for number in range(warm)))
-    outcome, first, begin = Outcome(), 1_000_000, time.monotonic()
+    warm = max(min(streams, WARM), askers.count) if arrivals == LISTENING else streams
+    before = await ask(askers, TOGETHER, warm, 0)
     if not before.heard:
         raise ValueError(f"no request of {streams} was answered: {sorted(set(before.failures))}")
     spoken = statistics.fmean(one.audio for one in before.heard)
-    if arrivals == "closed":
-        await closed_loop(lambda number: askers.ask(number, outcome), streams, seconds, first)
-    elif arrivals == "listening":
-        await closed_loop(lambda number: askers.ask(number, outcome, out=True), streams, seconds, first, spread=spoken)
-    else:
-        per_second = streams / spoken
-        await poisson(lambda number: askers.ask(number, outcome), per_second, seconds, streams, first, least=streams)
-    outcome.seconds = time.monotonic() - begin
+    outcome = await ask(askers, arrivals, streams, FIRST, seconds, spoken)
     for message in sorted(set(outcome.failures))[:3]:
         print(f"failed: {message}", file=sys.stderr)
-    return level(arrivals, streams, outcome, gpu_megabytes())
+    return level(arrivals, streams, outcome, gpu_megabytes(), askers.count)
 
 
 async def run(options: argparse.Namespace) -> list[Level]:
     """All loads that are not known yet; each is printed, and kept in --json, as soon as it is
     measured.
     """
-    levels = read_json(options.json, machine()) if options.json else []
+    if min(options.streams) < options.callers:
+        raise ValueError(f"{options.callers} callers cannot share a load of {min(options.streams)}")
+    levels = read_json(options.json, machine(), options.callers) if options.json else []
     known = {(one.arrivals, one.streams) for one in levels}
     known |= {
         (one.arrivals, streams)
@@ -114,6 +91,8 @@ async def run(options: argparse.Namespace) -> list[Level]:
         if one.gap_free < options.stop_below and streams > one.streams
     }
     wanted = [load for load in itertools.product(options.arrivals, options.streams) if load not in known]
+    if options.callers > 1:
+        print(f"each load is asked for by {options.callers} processes")
     print(HEAD)
     for one in levels:
         print(row(one))
@@ -124,8 +103,8 @@ async def run(options: argparse.Namespace) -> list[Level]:
             directory = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="cosyserve-bench-")))
             options.model = sentences_of(options.model, options.sentence_seconds, directory)
         address = await exits.enter_async_context(endpoint(options, room_for(max(options.streams) * 2 + 8)))
-        clients = [await exits.enter_async_context(AsyncClient(address)) for _ in range(options.connections)]
-        askers, over = LoadCallers(tuple(clients), options.voice), set[str]()
+        asking = callers(options.callers, address, options.connections, options.voice)
+        askers, over = await exits.enter_async_context(asking), set[str]()
         for number, (arrivals, streams) in enumerate(wanted):
             if arrivals in over:
                 continue
@@ -174,7 +153,18 @@ def main(arguments: list[str] | None = None) -> int:
         help="no larger load once fewer of its streams are without a gap",
     )
     parser.add_argument(
-        "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"
+        "--callers",
+        type=whole(1, 256),
+        default=1,
+        metavar="N",
+        help="processes that share each load; one is a core at most, and what it can hear a limit (default: "
+        "%(default)s)",
+    )
+    parser.add_argument(
+        "--connections",
+        type=int,
+        default=4,
+        help="connections of each caller that share its requests (default: %(default)s)",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again"

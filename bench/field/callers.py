@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -12,12 +10,10 @@ from dataclasses import dataclass
 from bench.field.answer import Answer
 from bench.field.arrivals import Schedule
 from bench.field.caller import Done, Job
-from bench.parts.provenance import ROOT
+from bench.load.processes import line, started, tell
 
 _LEAD_SECONDS = 0.5
 """Between a job is sent and its load begins."""
-_LONGEST_LINE = 1 << 28
-_STARTING_SECONDS = 300.0
 DRAIN_SECONDS = 30.0
 """Of a load, from its last request on: what is not complete then has failed, so that a server that
 cannot keep up ends the load and not the part.
@@ -59,18 +55,9 @@ class Callers:
 
 
 async def _done(process: asyncio.subprocess.Process, job: Job) -> Done:
-    assert process.stdin is not None
-    process.stdin.write(f"{job}\n".encode())
-    await process.stdin.drain()
-    fields = json.loads(await _line(process))
+    await tell(process, str(job))
+    fields = json.loads(await line(process))
     return Done(tuple(Answer(**one) for one in fields["answers"]), fields["busy"])
-
-
-async def _line(process: asyncio.subprocess.Process) -> bytes:
-    assert process.stdout is not None
-    if not (line := await process.stdout.readline()):
-        raise OSError("a calling process ended")
-    return line
 
 
 @contextlib.asynccontextmanager
@@ -78,24 +65,5 @@ async def callers(kind: str, address: str, count: int) -> AsyncIterator[Callers]
     """`count` processes that call `address`, a host:port. kind: HTTP or GRPC. Raises OSError if one
     does not start.
     """
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-    processes = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench.field.caller", kind, address),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_LONGEST_LINE,
-            env=environ,
-        )
-        for _ in range(count)
-    ]
-    try:
-        async with asyncio.timeout(_STARTING_SECONDS):
-            for process in processes:
-                await _line(process)
+    async with started(count, "bench.field.caller", kind, address) as processes:
         yield Callers(processes)
-    finally:
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()

@@ -24,7 +24,8 @@ class Level:
 
     gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them
     stood still. stages: median milliseconds of the first sound by stage, as the server reports.
-    megabytes: of GPU memory in use by all processes; None without a GPU.
+    megabytes: of GPU memory in use by all processes; None without a GPU. callers: processes that
+    asked.
     """
 
     arrivals: str
@@ -43,9 +44,10 @@ class Level:
     megabytes: float | None
     audible_p50: float | None = None
     audible_p95: float | None = None
+    callers: int = 1
 
 
-def level(arrivals: str, streams: int, outcome: Outcome, megabytes: float | None) -> Level:
+def level(arrivals: str, streams: int, outcome: Outcome, megabytes: float | None, callers: int = 1) -> Level:
     """The figures of a load. Raises ValueError when no answer came."""
     heard, refused, failed = outcome.heard, len(outcome.refusals), len(outcome.failures)
     if not heard:
@@ -70,6 +72,7 @@ def level(arrivals: str, streams: int, outcome: Outcome, megabytes: float | None
         megabytes=megabytes,
         audible_p50=audible_p50,
         audible_p95=audible_p95,
+        callers=callers,
     )
 
 
@@ -96,13 +99,18 @@ def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
     write(path, {"machine": machine, "levels": [asdict(one) for one in levels]})
 
 
-def read_json(path: Path, machine: str) -> list[Level]:
+def read_json(path: Path, machine: str, callers: int = 1) -> list[Level]:
     """What `write_json` wrote; nothing when there is no file. Raises ValueError when it was another
-    machine.
+    machine, or another number of calling processes.
     """
     if not path.exists():
         return []
     content = json.loads(path.read_text())
     if content["machine"] != machine:
         raise ValueError(f"{path} holds figures of {content['machine']!r}, this is {machine!r}; name another file")
-    return [Level(**fields) for fields in content["levels"]]
+    levels = [Level(**fields) for fields in content["levels"]]
+    if others := {one.callers for one in levels} - {callers}:
+        raise ValueError(
+            f"{path} holds loads of --callers {min(others)}, this is --callers {callers}; name another file"
+        )
+    return levels

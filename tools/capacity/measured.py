@@ -1,14 +1,16 @@
 """Does the simulation say what a GPU said? `python -m tools.capacity.measured [--listeners LIST]
 [--seeds 4]`
 
-Two measurements, simulated from a profile: so many listeners at once on one GPU, each of whom hears
-its answer to the end and asks again (`make bench-gpu BENCH_ARGS="--part most"`); and callers that
-ask again at once while a second GPU for token2wav is added, with the settings as they are.
+Three measurements, simulated from a profile: so many listeners at once on one GPU, each of whom
+hears its answer to the end and asks again (`make bench-gpu BENCH_ARGS="--part most"`); callers that
+ask again at once while a second GPU for token2wav is added, with the settings as they are; and 96
+such streams a GPU where a second one has both engines, too, by the processes around them.
 """
 
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cosyserve.capacity.profile import EngineProfile
 from cosyserve.commands.terminal.arguments import numbers, whole
@@ -21,6 +23,8 @@ from tools.capacity.fleet.outcome import Outcome
 LOADS = (64, 128, 192, 224, 256, 272, 288, 304, 320, 336, 352, 368)
 STOP_BELOW = 0.95
 """The search ends at the first load of which fewer players were without a gap, as the bench's."""
+STREAMS = 96
+"""Of each GPU with both engines, in a closed loop."""
 _ALL_ADMITTED = 1 << 14
 _STARTING = 3.0
 """Seconds until as many listen as are asked for; they are not counted."""
@@ -88,15 +92,27 @@ def as_they_are(profile: EngineProfile, decoders: int, state_bytes: int = _STATE
     )
 
 
-def audio_a_second(profile: EngineProfile, callers: int, decoders: int, seed: int = 1, seconds: float = 15.0) -> float:
-    """Seconds of sound in a second that so many callers get who ask again at once, or when a
-    refusal says so.
+def on_each(profile: EngineProfile, gpus: int, callers: int = 1, hosts: int = 1) -> FleetLayout:
+    """An LLM and a token2wav on each of so many GPUs, otherwise as `one_gpu`. callers: processes of
+    the bench. hosts: processes of the orchestrator, and frontends.
     """
-    fleet = Fleet(profile, as_they_are(profile, decoders), Speech(), seed)
+    host = {"gateway": callers, "orchestrator": hosts, "frontend": hosts}
+    return replace(one_gpu(profile), replicas={**host, "llm": gpus, "token2wav": gpus})
+
+
+def closed(
+    profile: EngineProfile, layout: FleetLayout, streams: int, seed: int = 1, seconds: float = 15.0
+) -> tuple[float, float]:
+    """So many streams that ask again at once, or when a refusal says so: seconds of sound in a
+    second, and the share of a core of the busiest process of the bench.
+    """
+    fleet = Fleet(profile, layout, Speech(), seed)
     fleet.outcome.counted_from = _STARTING
-    closed_loop(fleet, callers, seconds + _STARTING)
+    closed_loop(fleet, streams, seconds + _STARTING)
     fleet.run(seconds + _STARTING)
-    return fleet.outcome.audio / seconds
+    busiest = max(pod.busy_seconds for pod in fleet.gateway.pods)
+    # What it still has to do at the end counts as done.
+    return fleet.outcome.audio / seconds, min(1.0, busiest / (seconds + _STARTING))
 
 
 @refusing
@@ -114,9 +130,14 @@ def main(given: Sequence[str] | None = None) -> int:
         found = [most(one, share) for one in searches]
         print(f"most listeners without a gap, {what}: {statistics.median(found):g} ({min(found)} to {max(found)})")
     for callers in (64, 128):
-        one, two = (audio_a_second(profile, callers, decoders) for decoders in (1, 2))
+        one, two = (closed(profile, as_they_are(profile, decoders), callers)[0] for decoders in (1, 2))
         times = f"with a second GPU {two:.0f}, {two / one:.2f} times"
         print(f"{callers} callers, settings as they are: {one:.0f} audio s/s, {times}")
+    for callers, hosts in ((1, 1), (4, 1), (4, 4)):
+        layouts = [on_each(profile, gpus, callers, hosts) for gpus in (1, 2)]
+        (one, _), (two, busy) = (closed(profile, layout, STREAMS * gpus) for gpus, layout in enumerate(layouts, 1))
+        times = f"with two GPUs {two:.0f}, {two / one:.2f} times, a caller busy {busy:.0%}"
+        print(f"calling processes {callers}, of frontend and orchestrator {hosts}: {one:.0f} audio s/s, {times}")
     return 0
 
 

@@ -105,7 +105,7 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
     monkeypatch.setattr(serving, "measure", measure)
     options = argparse.Namespace(
         server="127.0.0.1:1", arrivals=["listening", "closed"], streams=[16, 32, 64, 128], seconds=1.0, connections=1,
-        voice="", sentence_seconds=None,
+        voice="", sentence_seconds=None, callers=1,
         json=tmp_path / "found.json", stop_below=0.95,
     )  # fmt: skip
     wanted = [(arrivals, streams) for arrivals in ("listening", "closed") for streams in (16, 32, 64)]
@@ -113,6 +113,12 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
     assert measured == wanted
     await serving.run(options)
     assert measured == wanted
+    options.callers = 2
+    with pytest.raises(ValueError, match=r"found.json holds loads of --callers 1, this is --callers 2"):
+        await serving.run(options)
+    options.callers = 17
+    with pytest.raises(ValueError, match="17 callers cannot share a load of 16"):
+        await serving.run(options)
 
 
 def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@ than a simulated GPU can speak some are refused, and who is not hears no gap.
 
 Measured on one H200 at commit bd1c690: 304 listeners at once without a gap, sentences of
 three seconds. On two H100, with a second GPU for token2wav: 91 -> 185 audio seconds a second at 64
-callers, 80 -> 181 at 128 (docs/measurements.md).
+callers, 80 -> 181 at 128 (docs/measurements.md), when each stream reserved room for ten seconds.
 """
 
 import pytest
 
 from cosyserve.capacity.report_file import default_profile
-from tools.capacity.measured import audio_a_second, gap_free, most, search
+from tools.capacity.measured import as_they_are, closed, gap_free, most, on_each, search
 from tools.capacity.overload import heard, main
 
 MEASURED_LISTENERS = 304
@@ -23,12 +23,26 @@ def test_listeners_without_a_gap_lie_within_15_percent_of_the_measured() -> None
     assert gap_free(PROFILE, highest, seed=1).gap_free < 0.95
 
 
-@pytest.mark.parametrize(("callers", "one", "two"), [(64, 91, 185), (128, 80, 181)])
-def test_a_second_gpu_brings_what_was_measured(callers: int, one: float, two: float) -> None:
-    """By ratio: the profile is of another GPU than these two, and its client costs nothing."""
-    simulated = [audio_a_second(PROFILE, callers, decoders) for decoders in (1, 2)]
-    assert simulated[1] / simulated[0] == pytest.approx(two / one, rel=0.2)
-    assert simulated[1] == pytest.approx(two, rel=0.2)
+@pytest.mark.parametrize(("callers", "measured"), [(64, 185), (128, 181)])
+def test_two_decoders_speak_what_was_measured(callers: int, measured: float) -> None:
+    """Of two only: since then reserves follow the latest sentences, and one decoder with its pages
+    has room for more streams than it had when it was measured. Two had room for all 16 requests
+    that the settings admit, and still do; so their ratio to one compares no longer.
+    """
+    simulated, _ = closed(PROFILE, as_they_are(PROFILE, decoders=2), callers)
+    assert simulated == pytest.approx(measured, rel=0.2)
+
+
+def test_two_gpus_speak_nearly_twice_as_much_unless_one_process_hears_it() -> None:
+    """In a closed loop of 64 streams a GPU. One process heard 1.3 times as much (docs/gpu.md)."""
+    one, idle = closed(PROFILE, on_each(PROFILE, gpus=1, callers=4, hosts=4), 64)
+    two, _ = closed(PROFILE, on_each(PROFILE, gpus=2, callers=4, hosts=4), 128)
+    assert idle < 0.5
+    assert 1.7 * one < two < 2.1 * one
+    for hosts in (1, 4):
+        heard_by_one, busy = closed(PROFILE, on_each(PROFILE, gpus=2, callers=1, hosts=hosts), 128)
+        assert heard_by_one < 1.6 * one
+        assert busy > 0.95
 
 
 def test_a_search_ends_at_the_first_load_with_gaps() -> None:
