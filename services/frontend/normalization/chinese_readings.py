@@ -86,6 +86,7 @@ _FIRST: tuple[Rule, ...] = (
 """Before the rules for numbers."""
 
 _LAST: tuple[Rule, ...] = (
+    (re.compile(r"(?<![A-Za-z</])(?P<letter>[A-Za-z])[ ]?>[ ]?(?=[A-Za-z](?![A-Za-z]))"), r"\g<letter>大于"),
     # A path through menus has two steps or more.
     (
         re.compile(rf"(?:[{_HAN}A-Za-z]{{1,12}}[ ]?[>→][ ]?){{2,8}}(?=[{_HAN}A-Za-z])"),

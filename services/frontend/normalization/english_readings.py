@@ -97,7 +97,7 @@ _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9/])50/50(?![0-9/])"), "fifty fifty"),
     (re.compile(r"(?<![\w&])#(?=[0-9]{1,3}(?![0-9A-Za-z]))"), "number "),
     (
-        re.compile(r"(?<![\w.,])802\.(?P<kind>[0-9]{1,2})(?P<letters>[a-z]{0,2})(?![A-Za-z0-9]|\.[0-9])"),
+        re.compile(r"(?<![\w.,$£€¥₹-])802\.(?P<kind>[0-9]{1,2})(?P<letters>[a-z]{0,2})(?![A-Za-z0-9%]|\.[0-9])"),
         lambda match: " ".join(["eight oh two point", numerals.cardinal(match["kind"]), *match["letters"].upper()]),
     ),
     (

@@ -142,7 +142,7 @@ def _plain(match: re.Match[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     (
-        re.compile(rf"{START}(?P<meters>[0-9])米(?P<rest>[0-9]{{1,2}})(?![0-9.]|[ ]?[厘分A-Za-z]|[-~～])"),
+        re.compile(rf"{START}(?P<meters>[0-9])米(?P<rest>[0-9]{{1,2}})(?![0-9.]|[ ]?(?:{COUNTED}|[厘A-Za-z])|[-~～])"),
         lambda match: f"{amount(match['meters'], '米')}米{digits(match['rest'])}",
     ),
     (

@@ -228,7 +228,7 @@ def _roman_ordinal(match: re.Match[str]) -> str:
 
 def _listed(match: re.Match[str]) -> str:
     """Numerals side by side: `I, II and III`. Letters that happen to be numerals (`V, X and C`)
-    and the pronoun stay.
+    stay; an I behind another one is the pronoun (`after World War II, I left`).
     """
     listed = re.findall("[IVX]+", match["list"])
     if max(map(len, listed)) < 2 or not all(_WELL_FORMED.fullmatch(numeral) for numeral in listed):
@@ -241,8 +241,8 @@ _PRONOUN = r"(?!I (?:[a-z]|['’]))(?!I['’])"
 ROMAN: tuple[Rule, ...] = (
     (
         re.compile(
-            r"(?<![A-Za-z0-9'’-])(?P<list>[IVX]{1,6}(?:(?:,? (?:and|or|to) |, |-)[IVX]{1,6}(?![A-Za-z0-9'’])){1,12})"
-            r"(?![A-Za-z0-9'’-])"
+            r"(?<![A-Za-z0-9'’-])(?P<list>[IVX]{1,6}"
+            r"(?:(?:,? (?:and|or|to) |, |-)(?!I\b)[IVX]{1,6}(?![A-Za-z0-9'’])){1,12})(?![A-Za-z0-9'’-])"
         ),
         _listed,
     ),

@@ -20,10 +20,18 @@ SPOKEN = {
     "Wi-Fi 802.11ac": "Wi-Fi eight oh two point eleven A C",
     "a 4.7inch pipe, 2.5ish, 1.4.2rc": "a four point seven inch pipe, two point five ish, one point four point two rc",
     "Section 4.10, 4.10 m": "Section four point ten, four point one zero meters",
+    "figures 2.35 million, a table 4.25 m long": (
+        "figures two point three five million, a table four point two five meters long"
+    ),
     "See vol. II, ch. IX.": "See volume two, chapter nine.",
     "Parts I, II and III; wars I-III": "Parts one, two and three; wars one to three",
     "V, X and C; I and Ivan; Me and I": "V, X and C; I and Ivan; Me and I",
     "IIII, II": "IIII, II",
+    "After World War II, I left; in Part III, I stay.": "After World War two, I left; in Part three, I stay.",
+    "Pre-2005 laws, #covid-19": "Pre-two thousand and five laws, hashtag covid-nineteen",
+    "It cost $802.11, 802.11% more": (
+        "It cost eight hundred and two dollars eleven cents, eight hundred and two point one one percent more"
+    ),
     "00:1A:2b:3C:4D:5E": "zero zero, one A, two B, three C, four D, five E",
     "2031-02-05T14:30:00Z, 2031-02-05T14:30:07.5": (
         "the fifth of february twenty thirty one at fourteen thirty UTC, the fifth of february twenty thirty one at "
@@ -42,6 +50,7 @@ SPOKEN = {
     "Dial *67; 2 *67; press # to go": "Dial star sixty seven; two times sixty seven; press pound to go",
     "20% – 25%": "twenty to twenty five percent",
     "item 1/3, 1/3 of it": "item one of three, one third of it",
+    "set 1/3, set 1/3 of it aside": "set one of three, set one third of it aside",
     "Yes/No? a/b?c=d": "Yes No? a/b?c equals d",
     "in 4K, 8K. 4K users": "in four K, eight K. four thousand users",
     "12 Main Ave. NW": "twelve Main Avenue Northwest",
@@ -68,7 +77,9 @@ def test_a_form_is_read_by_what_is_next_to_it(written: str) -> None:
         ("A座12层1205，12层1205户", "A座十二层一二零五，十二层一千二百零五户"),
         ("3,000+件，1.5万+人，20+", "三千多件，一点五万加人，二十多"),
         ("身高1米75，2米5，3米10厘米", "身高一米七五，两米五，三米十厘米"),
+        ("每3米20元，隔3米10棵树", "每三米二十元，隔三米十棵树"),
         ("打开设置>通用>关于，甲>乙", "打开设置，通用，关于，甲大于乙"),
+        ("若a>b>c", "若a大于b大于c"),
         ("Vol.3，Ver. 2.0", "Vol 三，Ver 二点零"),
         ("24/7客服，24/70", "七天二十四小时客服，七十分之二十四"),
     ],

@@ -57,6 +57,8 @@ _POINTS = {
     "N": "North", "S": "South", "E": "East", "W": "West", "NW": "Northwest", "NE": "Northeast", "SW": "Southwest",
     "SE": "Southeast",
 }  # fmt: skip
+_OF_A_YEAR = "(?:Pre|Post|Mid|Late|Early|Since|Until)"
+"""Words with which a hyphen joins a year, which is no code (`Post-2008 rules`)."""
 _NOT_COUNTED = r"(?![\w%/-]|[.,][0-9])"
 _AIRLINES = (
     "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|MH|MU|NH|NZ|OS|QF|QR|SK|SQ|SU|TG|TK|UA|UX|VS|WN|"
@@ -225,7 +227,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?<![\w&/.-])(?P<sign>#)?(?P<code>(?:[A-Z]{{1,5}}|[A-Z][a-z]{{2,15}})(?:-[0-9]{{1,12}}){{1,4}}){_NOT_COUNTED}"
+            rf"(?<![\w&/.-])(?P<sign>#)?(?P<code>(?:[A-Z]{{1,5}}|(?!{_OF_A_YEAR}-)[A-Z][a-z]{{2,15}})"
+            rf"(?:-[0-9]{{1,12}}){{1,4}}){_NOT_COUNTED}"
         ),
         _dashed,
     ),

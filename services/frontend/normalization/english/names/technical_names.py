@@ -68,7 +68,7 @@ PROGRAMMING: tuple[Rule, ...] = (
     (re.compile(r"(?<=[A-Za-z])\.(?=(?:js|JS|io|ai)\b(?!\.[a-z]))"), " dot "),
     (re.compile(r"(?<=dot )js\b"), "J S"),
     (
-        re.compile(r"(?<![\w&#])#(?P<tag>[A-Za-z][A-Za-z0-9_]{1,60}+)(?!-[0-9])"),
+        re.compile(r"(?<![\w&#])#(?![A-Z]{1,4}-[0-9])(?P<tag>[A-Za-z][A-Za-z0-9_]{1,60})"),
         lambda match: f"hashtag {_tag(match['tag'])}",
     ),
     (re.compile(r"(?<![\w.@])@(?=[A-Za-z_][A-Za-z0-9_]{1,30})"), "at "),

@@ -118,10 +118,12 @@ _MARKED = re.compile(
 )
 _COUNTED = re.compile(
     r"\b(?:page|step|part|slide|question|episode|task|day|round|attempt|chapter|lesson|level|item|exercise|problem|"
-    r"stage|phase|photo|image|figure|game|match|lap|set|rep|season|message|file|track|test|batch|trial|section|unit|"
-    r"module|video|tip|card|clip|row|scene|disc|volume)[ ]$",
+    r"stage|phase|photo|image|figure|game|lap|rep|message|file|track|batch|trial|section|unit|module|video|tip|"
+    r"card|clip|scene|disc|volume|(?P<verb>match|row|season|set|test))[ ]$",
     re.IGNORECASE,
 )
+_PORTION = re.compile(r"[ ](?:of|an?|cups?|teaspoons?|tablespoons?|tsp|tbsp|inch(?:es)?|miles?|hours?|days?)\b")
+"""Behind a fraction: `set 1/3 of it aside`, where set 1/3 is the first of three."""
 _PRESSURE = re.compile(r"\b(?:pressure|BP|bp|reading)\b[^.!?\n]{0,24}$")
 _JUDGED = re.compile(
     "[ ](?:on|for|in)[ ](?:the|my|his|her|our|their|this|that|a)?[ ]?(?:quiz|test|exam|final|midterm|homework|paper|"
@@ -139,7 +141,8 @@ def _slash(match: re.Match[str]) -> str:
     if _PRESSURE.search(before) or (left > right and left >= 80 and 40 <= right <= 140):
         hundreds = numerals.short(above) if len(above) == 3 else numerals.cardinal(above)
         return f"{hundreds} over {numerals.cardinal(below)}"
-    if _COUNTED.search(before):
+    counted = _COUNTED.search(before)
+    if counted is not None and not (counted["verb"] and _PORTION.match(match.string, match.end())):
         return f"{numerals.cardinal(above)} of {numerals.cardinal(below)}"
     marked = _MARKED.search(before) is not None or _JUDGED.match(match.string, match.end()) is not None
     if (

@@ -18,6 +18,7 @@ _PROGRAMS = (
 )
 _VERSION = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,4}(?:\.(?:x|\*))?"
 _VERSION_END = r"(?![0-9A-Za-z%/]|\.[0-9])"
+_NO_AMOUNT = r"(?![ ](?:%|[mb]illion|trillion|thousand|percent|times|k?m|cm|mm|ft|k?g)\b)"
 
 
 def _parts(written: str) -> str:
@@ -36,7 +37,7 @@ VERSIONS: tuple[Rule, ...] = (
         re.compile(
             rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch|[Ss]ections?|"
             rf"[Cc]hapters?|[Ff]igures?|[Tt]ables?|[Ee]quations?|[Aa]ppendix|[Rr]ules?|[Aa]rticles?|[Cc]lauses?)[ -])v?"
-            rf"(?P<number>{_VERSION}){_VERSION_END}"
+            rf"(?P<number>{_VERSION}){_VERSION_END}{_NO_AMOUNT}"
         ),
         lambda match: match["name"].replace("-", " ") + _parts(match["number"]),
     ),
