@@ -8,8 +8,8 @@ many listeners at once, each of whom hears its answer to the end and then asks a
 a gap when a player that begins with its first byte runs dry. A load that --json has already is not
 run again: model and settings have to be the same.
 
-One process hears what a core can take in, which is less than two GPUs speak; --callers 4 asks from
-four.
+One calling process uses one core at most, and receives less than two GPUs speak; --callers 4 asks
+from four.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=whole(1, 256),
         default=1,
         metavar="N",
-        help="processes that share each load; one is a core at most, and what it can hear a limit (default: "
+        help="processes that share each load; each uses one core at most, which limits what it receives (default: "
         "%(default)s)",
     )
     parser.add_argument(

@@ -13,7 +13,7 @@ _STARTING_SECONDS = 300.0
 
 
 async def line(process: asyncio.subprocess.Process) -> bytes:
-    """The next one that it prints. Raises OSError if it ended."""
+    """The next line that `process` prints. Raises OSError if it ended."""
     assert process.stdout is not None
     if not (printed := await process.stdout.readline()):
         raise await _ended(process)
@@ -36,8 +36,8 @@ async def _ended(process: asyncio.subprocess.Process) -> OSError:
 
 @contextlib.asynccontextmanager
 async def started(count: int, module: str, *words: str) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """So many of `python -m module words`, each of which has printed its first line; killed at the
-    end. Raises OSError if one does not start.
+    """`count` processes `python -m module words`, each of which has printed its first line; killed
+    at the end. Raises OSError if one does not start.
     """
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     processes: list[asyncio.subprocess.Process] = []

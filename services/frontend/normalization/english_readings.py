@@ -107,17 +107,24 @@ _FIXED: tuple[Rule, ...] = (
 )
 _CLEAR = any_of(units.CLEAR)
 _TWO_MEASURES: Rule = (
-    re.compile(rf"(?P<first>{ALONE}{NUMBER}[ ]?(?:{_CLEAR}))/(?=(?P<second>{NUMBER})[ ]?(?:{_CLEAR})(?![A-Za-z0-9]))"),
-    # 6.5 L/100 km is a rate, 120 V/60 Hz are two measures.
-    lambda match: f"{match['first']}{' per ' if match['second'].strip('0') == '1' else ', '}",
+    re.compile(
+        rf"(?P<first>{ALONE}{NUMBER}[ ]?(?P<unit>{_CLEAR}))/"
+        rf"(?=(?P<second>{NUMBER})[ ]?(?P<per>{_CLEAR})(?![A-Za-z0-9]))"
+    ),
+    # 6.5 L/100 km is a rate; 120 V/60 Hz are two measures, and so are 3 GB/10 GB.
+    lambda match: (
+        f"{match['first']}{' per ' if match['second'].strip('0') == '1' and match['unit'] != match['per'] else ', '}"
+    ),
 )
 _SEVERAL_OF: Rule = (
     re.compile(
-        rf"{ALONE}(?P<number>[1-9][0-9]?)[ ]?[x×][ ]?(?![0-9]+s(?![A-Za-z]))"
+        rf"{ALONE}(?P<number>[1-9][0-9]?)(?:(?P<times>[x×][ ])|[ ]?[x×][ ]?)(?![0-9]+s(?![A-Za-z]))"
         rf"(?={NUMBER}[ ]?(?:(?P<length>{any_of(units.LENGTHS)})|{_CLEAR})(?![A-Za-z0-9²³]))"
     ),
-    # A 4 by 100 m relay, 2 times 500 ml.
-    lambda match: f"{numerals.cardinal(match['number'])} {'by' if match['length'] else 'times'} ",
+    # A 4 by 100 m relay, 2 times 500 ml; `3x 10 m` are three times ten meters.
+    lambda match: (
+        f"{numerals.cardinal(match['number'])} {'by' if match['length'] and not match['times'] else 'times'} "
+    ),
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
     *numerals.GROUPING, *abbreviations.COUNTED, *_FIXED, _TWO_MEASURES, _SEVERAL_OF, *telephone.RULES,

@@ -46,6 +46,7 @@ SPOKEN = {
         "kilometers"
     ),
     "4x100m, 2 x 500 ml, 4x4": "four by one hundred meters, two times five hundred milliliters, four times four",
+    "3 GB/10 GB, 3x 10 m": "three gigabytes, ten gigabytes, three times ten meters",
     "2x4s, 3 x 2 s": "two by fours, three times two seconds",
     "Dial *67; 2 *67; press # to go": "Dial star sixty seven; two times sixty seven; press pound to go",
     "20% – 25%": "twenty to twenty five percent",
