@@ -21,8 +21,8 @@ guide of CUDA C++. Blackwell has two kinds: 10 and 11, and with little of it 12.
 
 
 def lacking(capability: tuple[int, int]) -> str | None:
-    """What it needs and a GPU of this compute capability does not have; None if that is not known
-    of any: the loader asks the device itself whether all programs have room.
+    """What it needs and a GPU of this compute capability does not have. None if nothing is known to
+    be missing: the loader asks the device itself whether all programs have room.
     """
     has = ".".join(map(str, capability))
     if capability < HOPPER:
