@@ -20,7 +20,7 @@ from cosyserve.engines.engine_load import Load
 from services.orchestrator.load_control.admission import Admission
 
 log = logging.getLogger(__name__)
-USED_SHARE = 0.85
+USED_SHARE = 0.7
 """Share of the capacity of the slowest stage that is used; the rest absorbs variation, such as
 sentences of different lengths and requests that begin together.
 """
