@@ -99,7 +99,7 @@ def _measures(running: Stack, stage: str, load: Load, device: str = "cpu AVX2") 
 @pytest.mark.start(max_streams=8)
 async def test_the_limit_follows_what_the_stages_measure(running: Stack) -> None:
     assert (await _said(running)).admitted_streams == 8
-    _measures(running, "llm", Load(0.1))
+    _measures(running, "llm", Load(0.08))
     _measures(running, "token2wav", Load(0.16))
     await _limit(running, 4)
     _measures(running, "token2wav", Load(0.25))
