@@ -99,10 +99,10 @@ def _measures(running: Stack, stage: str, load: Load, device: str = "cpu AVX2") 
 @pytest.mark.start(max_streams=8)
 async def test_the_limit_follows_what_the_stages_measure(running: Stack) -> None:
     assert (await _said(running)).admitted_streams == 8
-    _measures(running, "llm", Load(0.08))
-    _measures(running, "token2wav", Load(0.16))
+    _measures(running, "llm", Load(0.1))
+    _measures(running, "token2wav", Load(0.2))
     await _limit(running, 4)
-    _measures(running, "token2wav", Load(0.25))
+    _measures(running, "token2wav", Load(0.3))
     await _limit(running, 2)
     _measures(running, "token2wav", Load(0.01))
     await _limit(running, 8)
@@ -113,7 +113,7 @@ async def test_the_limit_follows_what_the_stages_measure(running: Stack) -> None
 )
 async def test_whose_measurements_count(setting: str, device: str, limit: int) -> None:
     async with stack(max_streams=8, adaptive_limit=setting) as running:
-        _measures(running, "token2wav", Load(0.16), device)
+        _measures(running, "token2wav", Load(0.2), device)
         await speak(running, "a")
         await asyncio.sleep(0.3)
         await _limit(running, limit)

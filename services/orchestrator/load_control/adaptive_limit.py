@@ -20,9 +20,9 @@ from cosyserve.engines.engine_load import Load
 from services.orchestrator.load_control.admission import Admission
 
 log = logging.getLogger(__name__)
-USED_SHARE = 0.7
+USED_SHARE = 0.85
 """Share of the capacity of the slowest stage that is used; the rest absorbs variation, such as
-sentences of different lengths, requests that begin together, and callers that ask again at once.
+sentences of different lengths and requests that begin together.
 """
 SHARED_BACK_OFF, SHARED_RECOVERY = 0.8, 0.05
 """Shares of a limit of streams that share steps: what is left of it when pieces are late, and by

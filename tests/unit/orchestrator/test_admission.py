@@ -201,10 +201,10 @@ def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, repl
     [
         (16, [], 16),
         (16, loads(0.2), int(USED_SHARE / 0.2)),
-        (16, loads(0.2, replicas=2), 7),
+        (16, loads(0.2, replicas=2), 8),
         (16, loads(0.2, llm=0.5), 1),
         (16, loads(2.0), 1),
-        (304, loads(0.002, llm=0.002), 304),
+        (304, loads(0.0025, llm=0.0025), 304),
         # A replica that has spoken nothing counts as the others of its stage: without it one
         # request would be admitted, and the least busy choice would give each one to the first.
         (16, loads(0.5), 1),
@@ -216,41 +216,38 @@ def test_as_many_are_admitted_as_the_slowest_stage_can_speak(most: int, reported
     assert AdaptiveLimit(most).of(reported, 0, 0.0) == limit
 
 
-RTF_OF_8, RTF_OF_4, RTF_OF_2 = (USED_SHARE / (streams + 0.5) for streams in (8, 4, 2))
-"""Real-time factors with which so many are admitted."""
 AFTER = 1.0 + BACK_OFF_SECONDS
 STEPS = {
     "it follows what is measured": [
-        (loads(rtf), 2, at, most)
-        for at, (rtf, most) in enumerate([(RTF_OF_8, 8), (RTF_OF_4, 4), (RTF_OF_2, 2), (RTF_OF_8, 8)])
+        (loads(rtf), 2, at, most) for at, (rtf, most) in enumerate([(0.1, 8), (0.2, 4), (0.3, 2), (0.1, 8)])
     ],
     "late pieces lower it below those under way, and it recovers one by one": [
-        (loads(RTF_OF_8, pieces=50, late=5), 6, 0.0, 8),  # of the time before
-        (loads(RTF_OF_8, pieces=100, late=8), 6, 1.0, 5),
-        (loads(RTF_OF_8, pieces=110, late=9), 6, 2.0, 5),  # not so soon again
-        (loads(RTF_OF_8, pieces=130, late=12), 5, AFTER, 4),
+        (loads(0.1, pieces=50, late=5), 6, 0.0, 8),  # of the time before
+        (loads(0.1, pieces=100, late=8), 6, 1.0, 5),
+        (loads(0.1, pieces=110, late=9), 6, 2.0, 5),  # not so soon again
+        (loads(0.1, pieces=130, late=12), 5, AFTER, 4),
         *(
-            (loads(RTF_OF_8, pieces=130 + at, late=12), 4, AFTER + RECOVER_SECONDS * at, min(4 + at, 8))
+            (loads(0.1, pieces=130 + at, late=12), 4, AFTER + RECOVER_SECONDS * at, min(4 + at, 8))
             for at in range(1, 7)
         ),
     ],
     "it recovers while no request comes": [
-        (loads(RTF_OF_8, pieces=50), 2, 0.0, 8),
-        (loads(RTF_OF_8, pieces=60, late=5), 5, 1.0, 4),
+        (loads(0.1, pieces=50), 2, 0.0, 8),
+        (loads(0.1, pieces=60, late=5), 5, 1.0, 4),
         *(
-            (loads(RTF_OF_8, pieces=60, late=5), 1, 1.0 + periods * RECOVER_SECONDS, most)
+            (loads(0.1, pieces=60, late=5), 1, 1.0 + periods * RECOVER_SECONDS, most)
             for periods, most in ((2.5, 6), (3, 7), (600, 8))
         ),
     ],
     "it is halved at most, and not for a single late piece": [
-        (loads(RTF_OF_8, pieces=50), 1, 0.0, 8),
-        (loads(RTF_OF_8, pieces=60, late=1), 1, 1.0, 8),
-        (loads(RTF_OF_8, pieces=70, late=3), 1, 2.0, 4),
-        (loads(RTF_OF_8, pieces=80, late=6), 1, 3.0 + BACK_OFF_SECONDS, 2),
+        (loads(0.1, pieces=50), 1, 0.0, 8),
+        (loads(0.1, pieces=60, late=1), 1, 1.0, 8),
+        (loads(0.1, pieces=70, late=3), 1, 2.0, 4),
+        (loads(0.1, pieces=80, late=6), 1, 3.0 + BACK_OFF_SECONDS, 2),
     ],
     "a replica that was restarted is not late": [
-        (loads(RTF_OF_8, pieces=500, late=5), 4, 0.0, 8),
-        (loads(RTF_OF_8, pieces=3, late=1), 4, 10.0, 8),
+        (loads(0.1, pieces=500, late=5), 4, 0.0, 8),
+        (loads(0.1, pieces=3, late=1), 4, 10.0, 8),
     ],
 }
 """What the stages report, how many requests are under way, when, and the limit from then on."""
@@ -324,10 +321,10 @@ def test_an_engine_beside_it_that_takes_one_stream_at_a_time_still_limits() -> N
 
 async def test_the_limit_falls_below_those_who_were_under_way_when_a_piece_came_late() -> None:
     """They are over when the stages are asked."""
-    updated = Updated(loads(RTF_OF_8, pieces=100))
+    updated = Updated(loads(0.1, pieces=100))
     async with updated.running():
         await updated.until(lambda: updated.rounds > 0)
-        updated.answer = loads(RTF_OF_8, pieces=150, late=20)
+        updated.answer = loads(0.1, pieces=150, late=20)
         with contextlib.ExitStack() as places:
             for _ in range(4):
                 places.enter_context(updated.admission.admit())
@@ -343,7 +340,7 @@ async def test_a_round_that_fails_is_not_the_last_one(
     async with updated.running():
         await updated.until(lambda: bool(caplog.records))
         assert updated.admission.limit == 8
-        updated.answer = loads(RTF_OF_2)
+        updated.answer = loads(0.4)
         updated.updater.changed()
     assert updated.admission.limit == 2
 

@@ -74,11 +74,11 @@ async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_whil
     one, other = Telling(0.4), Telling(0.2)
     async with stage(one, other) as (info, replicas):
         limit = AdaptiveLimit(16)
-        assert limit.of(await info.loads(everywhere=False), 4, 0.0) == 5
+        assert limit.of(await info.loads(everywhere=False), 4, 0.0) == 6
         one.silent = other.silent = True
         loads = await info.loads(everywhere=False)
         assert [each.load for each in loads] == [Load(0.4, 5), Load(0.2, 5)]
-        assert limit.of(loads, 4, 1.0) == 5
+        assert limit.of(loads, 4, 1.0) == 6
         one.silent = False
         one.factor = 0.8
         assert await factors(info) == [0.8, 0.2]
