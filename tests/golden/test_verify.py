@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from cosyserve.errors import ModelError, NonFinite
 from cosyserve.generations.cosyvoice2 import COSYVOICE2
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.kv_cache import SequenceCache
@@ -23,9 +24,12 @@ from services.llm.engine.weights import ServedModel, expected_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.past import REFERENCE_CUT
 from tools.verify import llm as verify_llm
 from tools.verify.__main__ import main
 from tools.verify.report import Report, Row
+from tools.verify.step_audio2.listening import ListeningFlow, loaded
 
 TINY, TINY3 = Path(__file__).parent / "tiny", Path(__file__).parent / "tiny3"
 STEP_AUDIO2 = Path(__file__).parent / "tiny-stepaudio2"
@@ -80,6 +84,15 @@ def test_every_array_of_a_decoder_alone_passes_and_a_changed_one_fails_by_name(
     assert len(rows) >= 164
     bad = {row["array"]: row["verdict"] for row in rows if row["verdict"] != "ok"}
     assert bad == {"stream.npz/B_step_mel4": "FAIL", "encoder.npz/novel": "MISSING"}
+
+
+def test_another_network_and_numbers_that_are_not_finite_are_said_as_what_they_are() -> None:
+    with pytest.raises(ModelError, match="tiny3: the flow's network is a DitNetwork"):
+        loaded(TINY3)
+    flow = ListeningFlow(*loaded(STEP_AUDIO2), torch.full((400, 80), torch.nan))
+    said = VoicePrompt(torch.arange(20), torch.zeros(40, 80), torch.ones(192))
+    with pytest.raises(NonFinite, match="behind token 0"):
+        next(flow.calls(said, torch.arange(30), [30], REFERENCE_CUT))
 
 
 def test_a_perturbed_weight_fails_and_names_what_it_reaches(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

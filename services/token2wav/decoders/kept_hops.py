@@ -88,16 +88,10 @@ class KeptHopsDecoder(SingleStreamDecoder):
 
     def _hop(self, step_input: StepInput[KeptHopsState]) -> Decoded | CosyserveError | None:
         state, began = step_input.state, time.time_ns()
-        mel, tokens = None, torch.cat((state.prompt, torch.from_numpy(step_input.tokens)))
-        for end in dict.fromkeys((state.grid.prompt, step_input.until)):
-            if end > state.flow.position:
-                last = step_input.final and end == step_input.until
-                ahead = tokens[:0] if last else tokens[state.grid.lookahead(end)]
-                (mel,) = self._flow.blocks([state.flow], [tokens[state.flow.position : end]], [ahead])
-                if mel is None:
-                    return state.flow.fault
+        mel = self._mel(step_input)
+        if mel is None:
+            return state.flow.fault
         middle = time.time_ns()
-        assert mel is not None  # noqa: S101
         try:
             samples = self._vocoder.step_upstream(state.vocoder, mel, step_input.final, stop=state.stop)
         except Cancelled:
@@ -105,3 +99,18 @@ class KeptHopsDecoder(SingleStreamDecoder):
         work, state.position = step_input.until - state.position, step_input.until
         frames = MEL_FRAMES_PER_TOKEN * work
         return Decoded(samples.cpu().numpy(), work, frames, (began, middle), (middle, time.time_ns()))
+
+    def _mel(self, step_input: StepInput[KeptHopsState]) -> torch.Tensor | None:
+        """Of the hop, without the prompt, which is computed before the first hop. None if the
+        stream was cancelled or has a fault.
+        """
+        state, prompt = step_input.state, step_input.state.grid.prompt
+        tokens = torch.cat((state.prompt, torch.from_numpy(step_input.tokens)))
+        if state.flow.position < prompt and self._call(state, tokens, prompt, final=False) is None:
+            return None
+        return self._call(state, tokens, step_input.until, final=step_input.final)
+
+    def _call(self, state: KeptHopsState, tokens: torch.Tensor, end: int, *, final: bool) -> torch.Tensor | None:
+        ahead = tokens[:0] if final else tokens[state.grid.lookahead(end)]
+        (mel,) = self._flow.blocks([state.flow], [tokens[state.flow.position : end]], [ahead])
+        return mel

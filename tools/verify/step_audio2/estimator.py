@@ -10,17 +10,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.dit.block import modulated
-from services.token2wav.flow.loading import load_flow
-from services.token2wav.flow.step_dit.estimator import StepDitEstimator, StepDitNetwork
+from services.token2wav.flow.step_dit.estimator import StepDitEstimator
 from services.token2wav.flow.step_dit.weights import BLOCK_MODULATIONS
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from tools.verify.flow_calls import joined_inputs
 from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
-from tools.verify.step_audio2.listening import convolutions, keys_values
+from tools.verify.step_audio2.listening import convolutions, keys_values, loaded
 
 TOLERANCE = 2e-5
 _INPUTS = ("x", "mu", "cond", "spks", "t")
@@ -30,8 +28,7 @@ _CHUNK_PARTS = ("out", "block0_after_attention", "block0_after_conv", "block0_ou
 
 def verify(directory: Path, report: Report) -> None:
     """Compare every array of the file."""
-    network = load_flow(ModelDirectory(directory), torch.device("cpu")).network
-    assert isinstance(network, StepDitNetwork)  # noqa: S101
+    _, network = loaded(directory)
     compare_file(directory, "estimator.npz", report, partial(_compare, network.estimator))
 
 

@@ -12,10 +12,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.flow import VoicePrompt
-from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.past import REFERENCE_CUT
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.stream_cache import StreamCache
@@ -31,6 +29,7 @@ from tools.verify.step_audio2.listening import (
     encoder_convolutions,
     encoder_keys_values,
     keys_values,
+    loaded,
 )
 
 FILES = ("inputs", "encoder", "mel", "caches", "stream")
@@ -48,9 +47,7 @@ def verify(directory: Path, report: Report) -> None:
     if "inputs" not in files:
         return
     inputs = files["inputs"]
-    flow = ListeningFlow(
-        load_flow(ModelDirectory(directory), torch.device("cpu")), inputs.tensor("rand_noise")[0].T.contiguous()
-    )
+    flow = ListeningFlow(*loaded(directory), inputs.tensor("rand_noise")[0].T.contiguous())
     inputs.compare("t_span", 0.0, time_grid)
     rows = _Rows(files)
     for case in _cases(inputs):
@@ -103,11 +100,11 @@ def _case(flow: ListeningFlow, case: str, voice: VoicePrompt, tokens: Tensor, ro
 
 def _step_ends(prompt: int, tokens: int) -> list[int]:
     """Where the calls of StepFun's own script end: those of profile upstream."""
-    plan, hop, ends = schedule(Profile.UPSTREAM, prompt, Hops(), whole_prompt=True), None, list[int]()
-    while hop is None or not hop.final:
-        hop = plan.next(hop, tokens, finished=True)
-        assert hop is not None  # noqa: S101
+    plan, ends = schedule(Profile.UPSTREAM, prompt, Hops(), whole_prompt=True), list[int]()
+    hop = plan.next(None, tokens, finished=True)
+    while hop is not None:
         ends.append(hop.end)
+        hop = None if hop.final else plan.next(hop, tokens, finished=True)
     return ends
 
 

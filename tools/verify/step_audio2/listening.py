@@ -2,17 +2,29 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from cosyserve.errors import InternalFault, ModelError
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.attention import Mask
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.flow_state import FlowState
+from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.past import Past, ReferenceCut
 from services.token2wav.flow.step_dit.estimator import StepDitEstimator, StepDitNetwork
 from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.inputs.chunking import Grid
+
+
+def loaded(directory: Path) -> tuple[Flow, StepDitNetwork]:
+    """The flow of a bundle, on the CPU, and its network. Raises ModelError for another network."""
+    flow = load_flow(ModelDirectory(directory), torch.device("cpu"))
+    if not isinstance(flow.network, StepDitNetwork):
+        raise ModelError(f"{directory}: the flow's network is a {type(flow.network).__name__}, not a StepDitNetwork")
+    return flow, flow.network
 
 
 @dataclass(eq=False)
@@ -36,9 +48,7 @@ class ListeningFlow:
     that runs, or the last one that did.
     """
 
-    def __init__(self, flow: Flow, noise: Tensor) -> None:
-        network = flow.network
-        assert isinstance(network, StepDitNetwork)  # noqa: S101
+    def __init__(self, flow: Flow, network: StepDitNetwork, noise: Tensor) -> None:
         self.heard = Heard()
         self.flow = Flow(flow.config, _Network(network, self), flow.device, flow.past)
         self.flow.noise = noise
@@ -59,7 +69,8 @@ class ListeningFlow:
     def _call(self, state: FlowState, tokens: Tensor, ahead: Tensor) -> Heard:
         self.heard = Heard()
         (mel,) = self.flow.blocks([state], [tokens], [ahead])
-        assert mel is not None  # noqa: S101
+        if mel is None:
+            raise state.fault or InternalFault(f"the flow made nothing behind token {state.position}")
         self.heard.mel, self.heard.encoder, self.heard.steps = mel, state.encoder, state.steps
         return self.heard
 
