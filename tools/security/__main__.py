@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-_PRODUCT = ("cosyserve", "services", "tools", "recipes", "bench")
-_GENERATED = "cosyserve/v1"
+PRODUCT = ("cosyserve", "services", "tools", "recipes", "bench")
+GENERATED = "cosyserve/v1"
 _NO_TEXT = (".png", ".bin", ".binpb", ".pt", ".onnx", ".wav", ".npz", ".npy", ".safetensors", ".gz", ".flac", ".mp3")
 _FILES_AT_ONCE = 200
 _AUDIT_SECONDS = 120.0
@@ -36,7 +36,7 @@ class Finding:
 
 def bandit(folder: Path) -> list[Finding]:
     """In the product's own code."""
-    command: list[str | Path] = [folder / "bandit", "-q", "-r", *_PRODUCT, "-x", _GENERATED, "-f", "json"]
+    command: list[str | Path] = [folder / "bandit", "-q", "-r", *PRODUCT, "-x", GENERATED, "-f", "json"]
     results = _json_of(command, statuses=(0, 1))["results"]
     return [
         Finding(each["test_id"], each["filename"].removeprefix("./"), each["line_number"], each["issue_text"])
@@ -44,11 +44,15 @@ def bandit(folder: Path) -> list[Finding]:
     ]
 
 
+def text_files() -> list[str]:
+    """Those that git keeps, from ROOT on."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    return [name for name in listed.split("\0") if name and not name.endswith(_NO_TEXT) and (ROOT / name).is_file()]
+
+
 def secrets(folder: Path) -> list[Finding]:
     """In every file of text that git keeps; a finding shows no secret."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    files = [name for name in listed.split("\0") if name and not name.endswith(_NO_TEXT) and (ROOT / name).is_file()]
-    found = list[Finding]()
+    files, found = text_files(), list[Finding]()
     for begin in range(0, len(files), _FILES_AT_ONCE):
         results = _json_of([folder / "detect-secrets", "scan", *files[begin : begin + _FILES_AT_ONCE]])["results"]
         found += [
