@@ -13,6 +13,8 @@ ONSET_DBFS = -50.0
 """Quieter samples at both ends of an utterance are silence, which ONSET_TRIMMED removes."""
 LEAD_MILLISECONDS = 20
 """Milliseconds of silence kept before the first louder sample: consonants begin below the level."""
+TAIL_MILLISECONDS = 100
+"""Milliseconds of silence kept after the last louder sample: sounds fade out below the level."""
 AUDIBLE_DBFS = -40.0
 """The first louder sample is the first audible one."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cosyserve import spec
-from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, TAIL_MILLISECONDS, samples_above
 from services.orchestrator.speech.utterance import Sentence, Utterance
 
 _PIECE_MILLISECONDS = 1_000
@@ -34,8 +34,7 @@ SHORT_TOKENS, LONG_TOKENS = 20, 50
 LONG_TOKENS on SENTENCE_PAUSE_MILLISECONDS; between the two the pause grows linearly.
 """
 _LEAD_SAMPLES = spec.SAMPLE_RATE * LEAD_MILLISECONDS // 1000
-_TAIL_SAMPLES = spec.SAMPLE_RATE * 100 // 1000
-"""Kept after the last sample above the level: sounds fade out below it."""
+_TAIL_SAMPLES = spec.SAMPLE_RATE * TAIL_MILLISECONDS // 1000
 
 
 def default_pause(tokens_before: int) -> int:

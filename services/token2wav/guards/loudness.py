@@ -5,7 +5,7 @@ saturated, which are faults of the networks.
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, TAIL_MILLISECONDS
 from cosyserve.errors import Absurd, Silence
 from cosyserve.spec import SAMPLE_RATE
 
@@ -13,6 +13,8 @@ AUDIBLE = 10 ** (ONSET_DBFS / 20)
 """Amplitude above which a sample counts as audible."""
 LEAD_SAMPLES = SAMPLE_RATE * LEAD_MILLISECONDS // 1000
 """Samples of silence that are played before the first audible sample."""
+TAIL_SAMPLES = SAMPLE_RATE * TAIL_MILLISECONDS // 1000
+"""Samples of silence that are played after the last audible sample."""
 
 
 def audible_from(samples: NDArray[np.float32]) -> int | None:
@@ -21,6 +23,14 @@ def audible_from(samples: NDArray[np.float32]) -> int | None:
     """
     loud = np.flatnonzero(np.abs(samples) > AUDIBLE)
     return max(int(loud[0]) - LEAD_SAMPLES, 0) if loud.size else None
+
+
+def quiet_at_end(samples: NDArray[np.float32]) -> int:
+    """How many of `samples` (float32 [n] at 24 kHz) follow the last audible one: all, if no sample
+    is audible.
+    """
+    loud = np.flatnonzero(np.abs(samples) > AUDIBLE)
+    return samples.size - 1 - int(loud[-1]) if loud.size else samples.size
 
 
 FRAME_SAMPLES = SAMPLE_RATE // 50

@@ -15,11 +15,11 @@ from cosyserve.metrics.hang_up import HangUp, of_call
 from cosyserve.metrics.instruments import histogram
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
-from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.scheduling.hop_audio import Deliver, HopAudio
 from services.token2wav.scheduling.hop_timings import HopTimings, hold_timings
+from services.token2wav.scheduling.playing_time import PlayingTime
 
 _SLACK = histogram(names.PLAYBACK_SLACK)
 PROMPT_CACHED = "prompt_cached"
@@ -81,22 +81,18 @@ class StreamSlot:
     """Whether the listener's player is playing: audio that the caller did not have before was
     delivered, or an earlier sentence is still being played.
     """
-    is_heard: bool = False
-    """Whether something audible was delivered, or the listener heard something before this
-    stream.
-    """
+    playing_time: PlayingTime = field(default_factory=PlayingTime)
+    """Of the audio delivered, and whether the listener has heard any."""
     plays_until: float = 0.0
     """When the player runs dry with the audio delivered so far, for a player that begins with the
-    first audible sample.
+    first audible sample and may wait for what follows a pause, see `playing_time`.
     """
     held: HopAudio | None = None
     """Finished audio that is not delivered yet, see `scheduling.first_chunk_delay`."""
     held_since: float = 0.0
     held_hops: int = 0
     held_seconds: float = 0.0
-    """Playing time of what is held: while nothing has been heard, from its first audible sample on,
-    or all of it if it has none.
-    """
+    """Playing time of what is held, see `playing_time`."""
     follows: "StreamSlot | None" = None
     """The stream of an earlier sentence of the same request while it is not over; the player plays
     that one first.
@@ -136,7 +132,8 @@ class StreamSlot:
         are not over.
         """
         self.opened_at = now
-        self.is_heard, self.follows, self.followed_by = self.sentence.is_continued, follows, followed_by
+        self.playing_time.is_heard = self.sentence.is_continued
+        self.follows, self.followed_by = follows, followed_by
         if followed_by is not None:
             followed_by.update_deadline(now)
             followed_by.follows = self
@@ -148,6 +145,13 @@ class StreamSlot:
             self.is_playing = self.sentence.listener_seconds > 0
             self.plays_until = now + self.sentence.listener_seconds if self.is_playing else 0.0
             self._begins_at = self.plays_until or now + FIRST_SOUND_SECONDS
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether something audible was delivered, or the listener heard something before this
+        stream.
+        """
+        return self.playing_time.is_heard
 
     @property
     def is_decoded(self) -> bool:
@@ -248,12 +252,8 @@ class StreamSlot:
             self.on_next_hop = None
             callback(now)
         self.held_hops += 1
-        self.held_seconds = self._playing_seconds(self.held.samples)
+        self.held_seconds = self.playing_time.seconds(self.held.samples, last=self.held.last)
         return True
-
-    def _playing_seconds(self, samples: NDArray[np.float32]) -> float:
-        begin = None if self.is_heard else audible_from(samples)
-        return (samples.size - (begin or 0)) / SAMPLE_RATE
 
     def hand_out(self, now: float) -> HopAudio:
         """Return what is held, for the reader."""
@@ -265,11 +265,13 @@ class StreamSlot:
         self._samples_before_held += held.samples.size
         new = min(held.samples.size, self._samples_before_held - self.sentence.start_sample)
         if new > 0:
-            self._plays(held.samples[-new:], now)
+            self._plays(held.samples[-new:], now, last=held.last)
         return held
 
-    def _plays(self, samples: NDArray[np.float32], now: float) -> None:
-        begins = not self.is_heard and audible_from(samples) is not None
+    def _plays(self, samples: NDArray[np.float32], now: float, *, last: bool) -> None:
+        was_heard = self.is_heard
+        seconds = self.playing_time.deliver(samples, last=last)
+        begins = self.is_heard and not was_heard
         if begins and not self.is_playing and self.decoder.widest_step > 1:
             # Where streams share steps, a crowd shows in first sounds before a player runs dry.
             self.load.handed_out(late=self._longest_hop > CROWDED_SECONDS)
@@ -281,5 +283,5 @@ class StreamSlot:
             in_time = self.due_at is None or self.due_at > self.plays_until - LEAST_SECONDS or now <= self.plays_until
             self.load.handed_out(late=not in_time)
         # A player that has run dry continues from now; one that skips leading silence begins now.
-        self.plays_until = (now if begins else max(self.plays_until, now)) + self._playing_seconds(samples)
-        self.is_playing, self.is_heard = True, self.is_heard or begins
+        self.plays_until = (now if begins else max(self.plays_until, now)) + seconds
+        self.is_playing = True

@@ -69,12 +69,21 @@ def test_what_the_second_has_delivered_is_played_after_the_first(batcher: Batche
     first = opened(batcher, sentence(0), tokens=25)
     first.is_playing, first.plays_until = True, 100.2
     second = opened(batcher, sentence(1), tokens=25)
-    second._plays(np.full(24_000, 0.5, np.float32), 100.0)
+    second._plays(np.full(24_000, 0.5, np.float32), 100.0, last=False)
     assert second.plays_until == pytest.approx(100.2 + 1.0 + 1.0)
     first.plays_until, first._samples_before_held = 101.3, 24_000
     batcher.cancel(first)
     second.update_deadline(100.0)
     assert (second.follows, second.plays_until) == (None, pytest.approx(101.3 + 1.0))
+
+
+def test_a_pause_at_the_end_of_a_piece_is_played_with_the_next_one(batcher: Batcher) -> None:
+    slot = opened(batcher, sentence(0), tokens=50)
+    pause = np.concatenate([np.full(24_000, 0.5, np.float32), np.zeros(12_000, np.float32)])
+    slot._plays(pause, 100.0, last=False)
+    assert slot.plays_until == pytest.approx(101.1)
+    slot._plays(np.full(24_000, 0.5, np.float32), 100.5, last=False)
+    assert slot.plays_until == pytest.approx(102.5)
 
 
 def test_without_the_first_what_the_caller_says_counts(batcher: Batcher) -> None:
