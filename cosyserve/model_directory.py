@@ -10,7 +10,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,7 +88,7 @@ class ModelDirectory:
         if not path.is_dir():
             raise ModelError(f"{path}: no such model directory")
         self.path = path
-        self._hashes: dict[tuple[tuple[str, int, int], ...], str] = {}
+        self._hashes: dict[tuple[tuple[str, int, int], ...], Future[str]] = {}
 
     def file(self, name: str) -> Path:
         """The path of a file that must exist."""
@@ -147,16 +149,31 @@ class ModelDirectory:
         """sha256 over the named files in order (hex, first 16 digits): the identity of loaded
         weights. Cached until a file changes.
         """
+        return self.begin_hash(names).result()
+
+    def begin_hash(self, names: Iterable[str]) -> "Future[str]":
+        """Begin to compute the content hash in a thread: of gigabytes it takes seconds, in which
+        the same files can be loaded. Raises ModelError for a missing file.
+        """
         file_states = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
-        if file_states in self._hashes:
-            return self._hashes[file_states]
-        digest = hashlib.sha256()
-        for name, _, _ in file_states:
-            digest.update(name.encode())
-            with self.file(name).open("rb") as stream:
-                hashlib.file_digest(stream, lambda: digest)  # updates it
-        self._hashes[file_states] = digest.hexdigest()[:16]
+        if file_states not in self._hashes:
+            hashed = self._hashes[file_states] = Future[str]()
+            files = [(name, self.file(name)) for name, _, _ in file_states]
+            threading.Thread(target=_hash, args=(files, hashed), name="content-hash", daemon=True).start()
         return self._hashes[file_states]
+
+
+def _hash(files: Sequence[tuple[str, Path]], hashed: "Future[str]") -> None:
+    digest = hashlib.sha256()
+    try:
+        for name, path in files:
+            digest.update(name.encode())
+            with path.open("rb") as stream:
+                hashlib.file_digest(stream, lambda: digest)  # updates it
+    except Exception as error:
+        hashed.set_exception(error)
+    else:
+        hashed.set_result(digest.hexdigest()[:16])
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def load_torch(directory: ModelDirectory, settings: EngineSettings) -> Backend:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
     device = device_of(settings.device)
     torch.set_num_threads(settings.threads)
+    directory.begin_hash((*WEIGHTS, directory.yaml_name))
     with phase("reading weights"):
         flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
         # The solver has computed them for all its steps.

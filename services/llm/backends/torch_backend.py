@@ -162,7 +162,8 @@ def _fused_engine(
             keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=capability))
             with phase("reading weights"):
                 # Packing starts on the CPU, so that the whole float32 model is never on the device.
-                weights = served.load(torch.device("cpu"))
+                # Not mapped: each weight is read once, and page faults of a mapping take longer.
+                weights = served.load(torch.device("cpu"), mapped=False)
             with phase("packing, kernels and graphs"):
                 return start_engine(
                     weights,

@@ -39,7 +39,6 @@ class ServedModel:
 
     directory: ModelDirectory
     config: LlmConfig
-    hash: str
     alignment: AlignmentTable | None
 
     @classmethod
@@ -50,11 +49,19 @@ class ServedModel:
         directory = ModelDirectory(path)
         config, table = read_config(directory), directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
-        return cls(directory, config, model_hash(directory), alignment)
+        directory.begin_hash(identity_files(directory))
+        return cls(directory, config, alignment)
 
-    def load(self, device: torch.device) -> SpeechTokenModel:
-        """The model with its weights on `device`. Raises ModelError naming file and tensor."""
-        return SpeechTokenModel.build(self.config, load_tensors(self.directory, self.config), device)
+    @property
+    def hash(self) -> str:
+        """Of what this service loads; waits until it is computed, which begins with `read`."""
+        return model_hash(self.directory)
+
+    def load(self, device: torch.device, *, mapped: bool = True) -> SpeechTokenModel:
+        """The model with its weights on `device`. mapped: whether they may stay in the file. Raises
+        ModelError naming file and tensor.
+        """
+        return SpeechTokenModel.build(self.config, load_tensors(self.directory, self.config, mapped=mapped), device)
 
 
 def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
@@ -90,14 +97,15 @@ def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tensor]:
+def load_tensors(directory: ModelDirectory, config: LlmConfig, *, mapped: bool = True) -> dict[str, Tensor]:
     """The tensors of `llm.pt` as float32 on the CPU, exactly those of `expected_tensors`.
 
-    Float32 tensors stay mapped from the file, so replicas on one machine share them. Raises
-    ModelError naming file and tensor.
+    mapped: float32 tensors stay mapped from the file, so replicas on one machine share them; False
+    reads the file at once, which is quicker where each is read once. Raises ModelError naming file
+    and tensor.
     """
     path = directory.file(WEIGHTS)
-    tensors = read_tensors(path)
+    tensors = read_tensors(path, mapped=mapped)
     _require_own_generation(path, tensors, config)
     expected = expected_tensors(config)
     tied = {TIED_HEAD: expected["llm.model.model.embed_tokens.weight"]} if TIED_HEAD in tensors else {}
@@ -134,15 +142,15 @@ def _finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(block).all()) for block in blocks)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a `torch.save`d mapping by name, left on the disk where its form allows.
-    Raises ModelError naming the file and what is wrong with it.
+def read_tensors(path: Path, *, mapped: bool = True) -> dict[str, Tensor]:
+    """The tensors of a `torch.save`d mapping by name, left on the disk where its form allows and
+    `mapped` asks for it. Raises ModelError naming the file and what is wrong with it.
     """
     try:
         with warnings.catch_warnings():
             # The error says what is worth knowing about an unexpected file.
             warnings.simplefilter("ignore")
-            contents = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+            contents = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and _can_be_mapped(path))
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{path}: not a file of tensors (its pickle asks for something else, which is not executed)"

@@ -36,6 +36,12 @@ LONG_PAGES = 8
 """With more pages, the keys of small batches are split."""
 
 
+COMPILING_STEPS = (0, EULER_STEPS - 1)
+"""Euler steps that have all kernels of a pass; those between differ in addresses alone, and
+launching them from Python takes most of a start.
+"""
+
+
 class Way(Enum):
     """Graphs of the same pass: over few pages, over many, over scratch pages, and in clusters: over
     few pages, no unit of which is a block that another reads.
@@ -156,10 +162,11 @@ class PagedFlow(Generic[Config]):
                 if way in self._narrow and bucket > self._narrow[way]:
                     continue
                 self._table.fill([self._padding_unit()], bucket)
-                self._launch(bucket, way)
+                self._launch(bucket, way, COMPILING_STEPS)
                 torch.cuda.synchronize(self.device)
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool):
+                # Relaxed: a kernel that was not needed before is loaded while it is recorded.
+                with torch.cuda.graph(graph, pool=pool, capture_error_mode="relaxed"):
                     self._launch(bucket, way)
                 self._graphs[bucket, way] = graph
         torch.cuda.synchronize(self.device)
@@ -221,11 +228,11 @@ class PagedFlow(Generic[Config]):
             own.isdisjoint(unit.pages[:-1]) for unit in units
         )
 
-    def _launch(self, units: int, way: Way) -> None:
+    def _launch(self, units: int, way: Way, steps: Sequence[int] = range(EULER_STEPS)) -> None:
         pool, layout = (self._scratch, self.scratch_layout) if way is Way.RECOMPUTED else (self.pool, self.layout)
         self._front(self._table, pool, layout, units)
         self._estimator.prepare(self._front.mu, self._noise, self._table, pool, layout, units)
-        for step in range(EULER_STEPS):
+        for step in steps:
             self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG, apart=way is Way.APART)
 
     def _padding_unit(self) -> Unit:

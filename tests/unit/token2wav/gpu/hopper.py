@@ -1,6 +1,7 @@
 """`python -m tests.unit.token2wav.gpu.hopper FLOW KEPT UNITS..` compiles every kernel of a pass of
 that flow network for Hopper as it would be launched, on any machine, with keys and values kept as
-KEPT; `... hopper VOCODER FRAMES WINDOWS [KERNEL..]` those of windows of that vocoder network.
+KEPT; `... hopper VOCODER FRAMES WINDOWS [KERNEL..]` those of windows of that vocoder network. `...
+hopper steps FLOW UNITS STEP..` prints the kernels of a pass that those Euler steps alone lack.
 
 Prints the resources of each kernel as JSON: {"kernel", "constants", "registers", "stack", "local",
 "shared"}; in bytes, except registers per thread. Weights have the published widths, on which the
@@ -13,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from bench.gpu.token2wav.random_models import RUN, random_vocoder
 from bench.real_size import PUBLISHED_DIT, PUBLISHED_FLOW
 from cosyserve.generations.generation import Generation
 from cosyserve.generations.reading import GENERATIONS
+from cosyserve.spec import EULER_STEPS
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 from services.token2wav.gpu.paged_flow.kept_numbers import KEPT_NUMBERS
@@ -115,9 +118,9 @@ SHALLOW: dict[str, Any] = {
 
 
 @torch.inference_mode()
-def recorded(name: str, kept: str, units: int) -> Recorder:
-    """Of passes over so many units, for every kind of graph, with and without grid barriers where a
-    network has any.
+def recorded(name: str, kept: str, units: int, steps: Sequence[int] = range(EULER_STEPS)) -> Recorder:
+    """Of passes over so many units and those Euler steps, for every kind of graph, with and without
+    grid barriers where a network has any.
     """
     (network, config), recorder = SHALLOW[name], Recorder(chained=True)
     tensors = random_tensors(config)
@@ -129,7 +132,7 @@ def recorded(name: str, kept: str, units: int) -> Recorder:
         flow._table.fill([flow._padding_unit()], units)
         for way in Way:
             if units <= flow._narrow.get(way, units):
-                flow._launch(units, way)
+                flow._launch(units, way, steps)
     return recorder
 
 
@@ -149,6 +152,12 @@ def recorded_windows(generation: Generation, frames: int, windows: int) -> Recor
 
 def main() -> None:
     first, *others = sys.argv[1:]
+    if first == "steps":
+        steps = [int(step) for step in others[2:]]
+        given = recorded(others[0], "operands", int(others[1]), steps).sources
+        every = recorded(others[0], "operands", int(others[1])).sources
+        json.dump([source.fn.__name__ for name, (source, _) in every.items() if name not in given], sys.stdout)
+        return
     if first in NETWORKS:
         (generation,) = [each for each in GENERATIONS if each.vocoder_network == first]
         sources, wanted = recorded_windows(generation, *map(int, others[:2])).sources, others[2:]

@@ -15,6 +15,8 @@ import pytest
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
+from services.token2wav.gpu.paged_flow.flow import COMPILING_STEPS
+
 ROOT = Path(__file__).parents[4]
 SHARED_BYTES = 227 << 10
 """Of a program at most, on Hopper."""
@@ -39,13 +41,18 @@ STEP_DIT_KERNELS = {
 BATCHES = ("1", "2", "4", "8", "16", "32")
 
 
-def compiled(cache: Path, *arguments: str) -> list[dict[str, Any]]:
-    """Resources of the kernels that the arguments name; each fits into registers and memory."""
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+def printed(*arguments: str, cache: Path | None = None) -> Any:
+    """What `hopper` prints. It runs in a process of its own: here kernels are interpreted."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0"} | ({"TRITON_CACHE_DIR": str(cache)} if cache else {})
     command = [sys.executable, "-m", "tests.unit.token2wav.gpu.hopper", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def compiled(cache: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Resources of the kernels that the arguments name; each fits into registers and memory."""
+    found: list[dict[str, Any]] = printed(*arguments, cache=cache)
     assert [each for each in found if each["stack"] > STACK.get(each["kernel"], 0) or each["local"]] == []
     assert max(kernel["shared"] for kernel in found) <= SHARED_BYTES
     return found
@@ -62,6 +69,17 @@ def test_kernels_of_the_transformer_fit_into_registers(tmp_path: Path, kept: str
 def test_kernels_of_the_transformer_behind_a_conformer_fit_into_registers(tmp_path: Path, kept: str) -> None:
     found = compiled(tmp_path, "conformer-dit", kept, *BATCHES)
     assert {kernel["kernel"] for kernel in found} == STEP_DIT_KERNELS
+
+
+@pytest.mark.parametrize("units", ["1", "4"])
+@pytest.mark.parametrize("name", ["conformer-unet", "dit", "conformer-dit"])
+def test_the_steps_that_compile_have_all_kernels(name: str, units: str) -> None:
+    """Else one would be compiled while a graph is recorded."""
+    assert printed("steps", name, units, *map(str, COMPILING_STEPS)) == []
+
+
+def test_the_first_step_lacks_a_kernel_of_the_last() -> None:
+    assert printed("steps", "conformer-unet", "1", "0") == ["euler_step"]
 
 
 WINDOW_KERNELS = {
