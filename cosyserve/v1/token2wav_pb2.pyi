@@ -147,6 +147,7 @@ class DecodeSetup(google.protobuf.message.Message):
     CALLER_STREAMS_FIELD_NUMBER: builtins.int
     EULER_STEPS_FIELD_NUMBER: builtins.int
     PREFERRED_EULER_STEPS_FIELD_NUMBER: builtins.int
+    WITHHOLDS_SILENCE_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
     """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major.
     Otherwise: INVALID_ARGUMENT.
@@ -203,6 +204,12 @@ class DecodeSetup(google.protobuf.message.Message):
     """
     preferred_euler_steps: builtins.int
     """The same, for an engine that can; another one takes ten. Not used with euler_steps."""
+    withholds_silence: builtins.bool
+    """Whether the caller keeps silence (below -50 dBFS) back that is longer than 100 ms and ends what
+    it has received, until something audible of this sentence follows: the utterance may be over
+    there, and its end is trimmed. Its listener has less to play by as much. It affects when audio
+    is due and when the first piece is sent, and no sample. Default false: all of it is played.
+    """
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Speech tokens of the voice's prompt, at most 1500, ids 0 to 6560. Otherwise: INVALID_ARGUMENT."""
@@ -238,9 +245,10 @@ class DecodeSetup(google.protobuf.message.Message):
         caller_streams: builtins.int = ...,
         euler_steps: builtins.int = ...,
         preferred_euler_steps: builtins.int = ...,
+        withholds_silence: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["caller_streams", b"caller_streams", "euler_steps", b"euler_steps", "expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "preferred_euler_steps", b"preferred_euler_steps", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "utterance", b"utterance", "voice_hash", b"voice_hash"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caller_streams", b"caller_streams", "euler_steps", b"euler_steps", "expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "preferred_euler_steps", b"preferred_euler_steps", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "utterance", b"utterance", "voice_hash", b"voice_hash", "withholds_silence", b"withholds_silence"]) -> None: ...
 
 global___DecodeSetup = DecodeSetup
 

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest, NotFound
@@ -238,8 +239,9 @@ def _early(
     def decode(following: TokenStream) -> Decode:
         listener = Listener(playback.utterance, until_played)
         return lambda play: stages.token2wav.decode(
-            utterance, conditioning, following, play, metrics.engines, listener=listener
-        )
+            utterance, conditioning, following, play, metrics.engines, listener=listener,
+            may_be_last=partial(metrics.trimming.may_end_with, following.sentence.index),
+        )  # fmt: skip
 
     return until_played, decode if is_served_profile(utterance) else None
 

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 
 from cosyserve import spec
 from cosyserve.errors import CosyserveError, SpeechFault
@@ -174,8 +175,9 @@ class Speaker:
                     raise
                 log.info("sentence %d is decoded again at its turn: %s", stream.sentence.index, error.message)
         return await self._token2wav.decode(
-            self._utterance, self._conditioning, stream, play, self._engines, listener=self._listener
-        )
+            self._utterance, self._conditioning, stream, play, self._engines, listener=self._listener,
+            may_be_last=partial(self._sound.may_end_with, stream.sentence.index),
+        )  # fmt: skip
 
     def _place_words(self, stream: TokenStream, first_sample: int) -> None:
         """Add the times of its words, once they are known."""

@@ -230,6 +230,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         listener_seconds=setup.listener_seconds,
         utterance=setup.utterance,
         caller_streams=setup.caller_streams,
+        withholds_silence=setup.withholds_silence,
         deadline=deadlines.until(),
     )
 

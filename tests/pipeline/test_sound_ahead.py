@@ -85,3 +85,15 @@ async def test_hanging_up_ends_the_sentence_that_was_begun_early(running: Stack)
     hold_back(running)
     call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=SHORT))
     await hang_up(running, call, until(lambda: running.scripts["token2wav"][0].active == 2))
+
+
+@pytest.mark.parametrize(
+    ("onset", "kept_back"),
+    [(synthesis_pb2.ONSET_TRIMMED, [False, False, False, True]), (synthesis_pb2.ONSET_NATURAL, [False] * 4)],
+)
+async def test_the_decoder_learns_where_a_pause_may_be_the_end_of_the_utterance(
+    running: Stack, onset: synthesis_pb2.Onset, kept_back: list[bool]
+) -> None:
+    await spoken(running, SHORT, seed=3, onset=onset)
+    setups = running.scripts["token2wav"][0].decode_setups
+    assert [setup.withholds_silence for setup in setups] == kept_back

@@ -84,6 +84,10 @@ class Trimming:
     sentences: int = 0
     """How many sentences of the text are known, complete or still being written."""
 
+    def may_end_with(self, sentence: int) -> bool:
+        """Whether it may be the last sentence, as far as the text is known."""
+        return self.sentences <= sentence + 1
+
     def sent_seconds(self, seconds: float) -> float:
         """Time in the audio that is sent, for a time of the untrimmed utterance. A time that was
         removed becomes the time at which the sound begins.
@@ -122,6 +126,10 @@ class SilenceTrimmer:
         self._opening_pause = 0
         """Milliseconds of the opening pause that are still to be sent."""
         self._sent = 0
+
+    def may_end_with(self, sentence: int) -> bool:
+        """See `Trimming`."""
+        return self._trimming.may_end_with(sentence)
 
     @property
     def begin(self) -> int:
@@ -189,7 +197,7 @@ class SilenceTrimmer:
         keep = 0
         if not sentence.audible:
             keep = len(sentence.withheld) // 2 if sentence.index == 0 else 0
-        elif self._trimming.sentences <= sentence.index + 1:
+        elif self._trimming.may_end_with(sentence.index):
             keep = max(0, sentence.quiet - _TAIL_SAMPLES)
         until = len(sentence.withheld) - 2 * keep
         ready = bytes(sentence.withheld[:until])

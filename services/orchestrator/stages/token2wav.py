@@ -67,10 +67,12 @@ class Token2WavStage:
         engines: Engines,
         *,
         listener: Listener | None = None,
+        may_be_last: Callable[[], bool] = lambda: True,
         may_be_silent: bool = False,
     ) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat.
-        listener: determines when it is due. may_be_silent: silence is not a fault.
+        listener: determines when it is due. may_be_last: whether it may be the utterance's last
+        sentence, asked whenever a replica begins it. may_be_silent: silence is not a fault.
         """
         setup = _setup(utterance, conditioning, stream, self.guards and not may_be_silent)
         if engines.token2wav is not None:
@@ -83,6 +85,7 @@ class Token2WavStage:
             finished = False
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
+            setup.withholds_silence = utterance.trimmed and may_be_last()
             setup.caller_streams = sum(each.calls for each in self.replicas.replicas)
             request = token2wav_pb2.DecodeStreamRequest
             tokens = (

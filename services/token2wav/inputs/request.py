@@ -145,6 +145,10 @@ class Sentence:
     """Sentences that the caller has in progress on all replicas when this one begins; 0: not
     known.
     """
+    withholds_silence: bool = False
+    """Whether the caller keeps silence at the end of what it has received back until something
+    audible follows (`scheduling.playing_time`).
+    """
     deadline: float | None = None
     """When the caller gives up, on the monotonic clock; None: never."""
     euler_steps: int = EULER_STEPS

@@ -2,9 +2,8 @@
 is ready, and delivers finished audio as soon as it need not be held back any longer.
 
 No computation is delayed and no sample changes; only the moment at which finished audio is
-delivered. The duration of a chunk counts from its first audible sample
-(`services.token2wav.scheduling.stream_slot.StreamSlot.held_seconds`), because players may skip
-leading silence.
+delivered. Of a chunk counts what a player has of it at once, without silence in front, and without
+silence at its end that the caller keeps back (`services.token2wav.scheduling.playing_time`).
 """
 
 import math

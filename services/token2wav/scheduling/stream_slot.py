@@ -132,7 +132,7 @@ class StreamSlot:
         are not over.
         """
         self.opened_at = now
-        self.playing_time.is_heard = self.sentence.is_continued
+        self.playing_time = PlayingTime(self.sentence.is_continued, self.sentence.withholds_silence)
         self.follows, self.followed_by = follows, followed_by
         if followed_by is not None:
             followed_by.update_deadline(now)
@@ -178,7 +178,8 @@ class StreamSlot:
             else (self.waiting_since or now) + FIRST_SOUND_SECONDS
         )
         seconds = len(self.tokens) / TOKENS_PER_SECOND / self.sentence.speed
-        return max(begins_at, now) + max(seconds - self._samples_before_held / SAMPLE_RATE, 0.0)
+        counted = self._samples_before_held / SAMPLE_RATE - self.playing_time.withheld_seconds
+        return max(begins_at, now) + max(seconds - counted, 0.0)
 
     def next_input(self) -> StepInput[StreamState] | None:
         """The next work; None if the stream has not started, has to wait for tokens or the reader,
@@ -263,9 +264,13 @@ class StreamSlot:
         self.held, self.held_hops, self.held_seconds, self.unread_hops = None, 0, 0.0, self.unread_hops + 1
         held.timings.extend(hold_timings(held.hop.index, now - self.held_since))
         self._samples_before_held += held.samples.size
-        new = min(held.samples.size, self._samples_before_held - self.sentence.start_sample)
-        if new > 0:
-            self._plays(held.samples[-new:], now, last=held.last)
+        new = min(held.samples.size, max(self._samples_before_held - self.sentence.start_sample, 0))
+        known, samples = np.split(held.samples, [held.samples.size - new])
+        self.playing_time.skip(known)
+        if samples.size:
+            self._plays(samples, now, last=held.last)
+        elif held.last:
+            self.plays_until += self.playing_time.withheld_seconds
         return held
 
     def _plays(self, samples: NDArray[np.float32], now: float, *, last: bool) -> None:

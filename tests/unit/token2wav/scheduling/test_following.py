@@ -2,6 +2,7 @@
 
 import queue
 import time
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -77,11 +78,16 @@ def test_what_the_second_has_delivered_is_played_after_the_first(batcher: Batche
     assert (second.follows, second.plays_until) == (None, pytest.approx(101.3 + 1.0))
 
 
-def test_a_pause_at_the_end_of_a_piece_is_played_with_the_next_one(batcher: Batcher) -> None:
-    slot = opened(batcher, sentence(0), tokens=50)
+@pytest.mark.parametrize(("withholds", "plays_until"), [(True, 101.1), (False, 101.5)])
+def test_a_pause_that_is_kept_back_is_played_with_the_next_piece(
+    batcher: Batcher, withholds: bool, plays_until: float
+) -> None:
+    slot = opened(batcher, replace(sentence(0), withholds_silence=withholds), tokens=50)
     pause = np.concatenate([np.full(24_000, 0.5, np.float32), np.zeros(12_000, np.float32)])
+    slot._samples_before_held = pause.size
     slot._plays(pause, 100.0, last=False)
-    assert slot.plays_until == pytest.approx(101.1)
+    assert slot.plays_until == pytest.approx(plays_until)
+    assert slot.expected_end(100.0) == pytest.approx(102.0)
     slot._plays(np.full(24_000, 0.5, np.float32), 100.5, last=False)
     assert slot.plays_until == pytest.approx(102.5)
 
