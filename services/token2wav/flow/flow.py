@@ -20,6 +20,7 @@ from cosyserve.errors import NonFinite
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.attention import Mask, chunk_mask
 from services.token2wav.flow.flow_state import FlowState
+from services.token2wav.flow.kept_memory import BlockMemory
 from services.token2wav.flow.network import FlowNetwork, NetworkConfig
 from services.token2wav.flow.past import WHOLE_PAST, Past
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
@@ -174,7 +175,9 @@ class Flow:
             return [None] * len(states)
         frames = MEL_FRAMES_PER_TOKEN * tokens[0].numel()
         before = [states[at].position for at in live]
-        cache = CachedPass([states[at].encoder for at in live], 1, workspace=self._workspace)
+        cache = CachedPass(
+            [states[at].encoder for at in live], 1, workspace=self._workspace, memory=self._memory(len(live))
+        )
         mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, cache)
         encoders = dict(zip(live, cache.after(), strict=True))
         firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
@@ -186,6 +189,8 @@ class Flow:
         x = torch.stack([self.noise[first : first + frames] for first in noises])
         steps: dict[int, list[StreamCache]] = {at: [] for at in live}
         number = len(states[live[0]].steps)
+        # Apart from the encoder's, which a stream with a bounded past keeps for longer.
+        memory = dict(zip(live, self._memory(len(live)), strict=False))
         for step in range(number):
             still = self._uncancelled(states, live)
             if not still:
@@ -193,7 +198,12 @@ class Flow:
             if len(still) < len(live):
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
-            cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
+            cache = CachedPass(
+                [states[at].steps[step] for at in live],
+                ROWS,
+                workspace=self._workspace,
+                memory=[memory[at] for at in live if memory],
+            )
             x = self._solver.step(step, x, inputs, cache, None, number)
             for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(states[at].past.kept(states[at].prompt, past))
@@ -211,6 +221,12 @@ class Flow:
             state.position += tokens[at].numel()
             advanced[at] = x[row].T.contiguous()
         return advanced
+
+    def _memory(self, streams: int) -> list[BlockMemory]:
+        """For what each stream keeps of a block; none where torch has memory of its own, as on a
+        GPU.
+        """
+        return [BlockMemory() for _ in range(streams)] if self.device.type == "cpu" else []
 
     @staticmethod
     def _uncancelled(states: list[FlowState], among: list[int]) -> list[int]:
