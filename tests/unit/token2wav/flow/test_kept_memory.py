@@ -1,8 +1,7 @@
-"""What a stream keeps of its blocks lies outside malloc, and goes back with the last of it."""
+"""What a stream keeps of its blocks lies outside malloc, and is used again behind the stream."""
 
 import ctypes
 import mmap
-import weakref
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import VoicePrompt
-from services.token2wav.flow.kept_memory import BlockMemory
+from services.token2wav.flow.kept_memory import BlockMemory, Mappings
 from services.token2wav.flow.loading import load_flow
 
 BUNDLED = ModelDirectory(Path("models/demo"))
@@ -35,9 +34,14 @@ def handed_out() -> int:
     return int(values[4] + values[7])
 
 
+def mapped() -> int:
+    """Bytes of this process's address space."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_copies_are_equal_contiguous_aligned_and_apart(dtype: torch.dtype) -> None:
-    memory, strided = BlockMemory(), torch.randn(7, 5, 3).to(dtype).transpose(0, 2)
+    memory, strided = BlockMemory(Mappings(MEGABYTE)), torch.randn(7, 5, 3).to(dtype).transpose(0, 2)
     copies = [memory.copy(strided + number) for number in range(5)]
     for number, copy in enumerate(copies):
         assert torch.equal(copy, strided + number)
@@ -46,26 +50,31 @@ def test_copies_are_equal_contiguous_aligned_and_apart(dtype: torch.dtype) -> No
 
 
 def test_more_than_a_mapping_has_room_for() -> None:
-    memory, large = BlockMemory(), torch.arange(MEGABYTE)
+    memory, large = BlockMemory(Mappings(MEGABYTE)), torch.arange(MEGABYTE)
     copies = [memory.copy(large[: 50_000 * number]) for number in (1, 2, 20, 1)]
     assert [torch.equal(copy, large[: copy.numel()]) for copy in copies] == [True] * 4
 
 
-def test_the_system_has_a_mapping_back_when_the_last_tensor_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = list[weakref.ref[mmap.mmap]]()
-
-    class Watched(mmap.mmap):
-        def __init__(self, *_: object, **__: object) -> None:
-            made.append(weakref.ref(self))
-
-    monkeypatch.setattr("mmap.mmap", Watched)
-    memory = BlockMemory()
+def test_a_mapping_is_used_again_when_its_last_tensor_is_gone() -> None:
+    mappings = Mappings(MEGABYTE)
+    memory = BlockMemory(mappings)
     first, second = (memory.copy(torch.ones(9)) for _ in range(2))
+    place = first.data_ptr()
     del memory, first
-    assert [bool(mapping()) for mapping in made] == [True]
+    other = BlockMemory(mappings).copy(torch.zeros(9))
     assert second.sum() == 9
     del second
-    assert [bool(mapping()) for mapping in made] == [False]
+    assert BlockMemory(mappings).copy(torch.zeros(9)).data_ptr() == place
+    assert other.data_ptr() != place
+
+
+@pytest.mark.parametrize(("megabytes", "spare"), [(16, 4), (65, 0)])
+def test_the_system_has_back_what_is_more_than_a_few_blocks(megabytes: int, spare: int) -> None:
+    mappings = Mappings(megabytes * MEGABYTE)
+    taken = [mappings.take(1) for _ in range(6)]
+    before = mapped()
+    del taken
+    assert before - mapped() == (6 - spare) * megabytes * MEGABYTE
 
 
 @torch.inference_mode()
