@@ -20,6 +20,7 @@ from services.token2wav.flow.loading import load_flow
 from services.token2wav.flow.past import REFERENCE_CUT
 from services.token2wav.gpu.device.suitability import check_device, kernels_compile
 from services.token2wav.inputs.request import Profile
+from services.token2wav.vocoder.compiled_kernels import keep_compiled_kernels
 from services.token2wav.vocoder.loading import load_vocoder
 from services.token2wav.vocoder.vocoder import Vocoder
 
@@ -35,7 +36,7 @@ GPU_CHOICES = {
 
 def load_torch(directory: ModelDirectory, settings: EngineSettings) -> Backend:
     """Load flow and vocoder of `directory` on the chosen device and set the process's number of
-    CPU threads.
+    CPU threads, and how many kernels for a CPU it keeps.
 
     Raises ModelError naming file and tensor, SettingsError for a device or option that does not
     exist or cannot be used.
@@ -45,6 +46,7 @@ def load_torch(directory: ModelDirectory, settings: EngineSettings) -> Backend:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
     device = device_of(settings.device)
     torch.set_num_threads(settings.threads)
+    keep_compiled_kernels()
     directory.begin_hash((*WEIGHTS, directory.yaml_name))
     with phase("reading weights"):
         flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)

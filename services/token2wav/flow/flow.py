@@ -20,6 +20,7 @@ from cosyserve.errors import NonFinite
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.attention import Mask, chunk_mask
 from services.token2wav.flow.flow_state import FlowState
+from services.token2wav.flow.kept_memory import BlockMemory, Mappings
 from services.token2wav.flow.network import FlowNetwork, NetworkConfig
 from services.token2wav.flow.past import WHOLE_PAST, Past
 from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
@@ -63,6 +64,12 @@ class Flow:
         self.config, self.device, self.past = config, device, past
         self._turn = threading.Lock()
         self._workspace = Workspace() if device.type == "cpu" else None
+        # Two, because a stream with a bounded past keeps what is the encoder's for longer.
+        encoder = int(CHUNK_FRAMES * config.encoder_bytes_per_frame)
+        steps = CHUNK_FRAMES * config.state_bytes_per_frame(network.estimator.dtype) - encoder
+        self._encoder_mappings, self._step_mappings = (
+            Mappings(size) if device.type == "cpu" else None for size in (encoder, steps)
+        )
         self.batch_invariant = device.type == "cpu"
         self.network, self.estimator = network, network.estimator
         self.noise = (config.temperature * noise_table()).T.contiguous().to(device)
@@ -174,7 +181,12 @@ class Flow:
             return [None] * len(states)
         frames = MEL_FRAMES_PER_TOKEN * tokens[0].numel()
         before = [states[at].position for at in live]
-        cache = CachedPass([states[at].encoder for at in live], 1, workspace=self._workspace)
+        cache = CachedPass(
+            [states[at].encoder for at in live],
+            1,
+            workspace=self._workspace,
+            memory=_memories(self._encoder_mappings, len(live)),
+        )
         mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, cache)
         encoders = dict(zip(live, cache.after(), strict=True))
         firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
@@ -186,6 +198,7 @@ class Flow:
         x = torch.stack([self.noise[first : first + frames] for first in noises])
         steps: dict[int, list[StreamCache]] = {at: [] for at in live}
         number = len(states[live[0]].steps)
+        memory = dict(zip(live, _memories(self._step_mappings, len(live)), strict=False))
         for step in range(number):
             still = self._uncancelled(states, live)
             if not still:
@@ -193,7 +206,12 @@ class Flow:
             if len(still) < len(live):
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
-            cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
+            cache = CachedPass(
+                [states[at].steps[step] for at in live],
+                ROWS,
+                workspace=self._workspace,
+                memory=[memory[at] for at in live if memory],
+            )
             x = self._solver.step(step, x, inputs, cache, None, number)
             for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(states[at].past.kept(states[at].prompt, past))
@@ -234,6 +252,13 @@ class Flow:
         """The prompt's mel [frames, 80] from frame `first` on, followed by zeros."""
         part = mel[first : first + frames]
         return F.pad(part, (0, 0, 0, frames - part.shape[0]))
+
+
+def _memories(mappings: Mappings | None, streams: int) -> list[BlockMemory]:
+    """For what each stream keeps of a block; none where torch has memory of its own, as on a
+    GPU.
+    """
+    return [BlockMemory(mappings) for _ in range(streams)] if mappings else []
 
 
 def with_lookahead(voice: VoicePrompt, tokens: Tensor, *, final: bool) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from services.token2wav.flow.kept_memory import BlockMemory
+
 
 @dataclass(frozen=True)
 class StreamCache:
@@ -73,13 +75,20 @@ class CachedPass:
 
     Tensors that go into `StreamCache` are copied out of the batch, so that each stream's memory is
     separate and aligned. workspace: where the keys and values of a single stream are joined; None:
-    in fresh memory, as on a GPU.
+    in fresh memory, as on a GPU. memory: where those of the block are kept, one for each stream;
+    empty: where torch puts them.
     """
 
     def __init__(
-        self, pasts: Sequence[StreamCache], rows: int, *, keep: bool = True, workspace: Workspace | None = None
+        self,
+        pasts: Sequence[StreamCache],
+        rows: int,
+        *,
+        keep: bool = True,
+        workspace: Workspace | None = None,
+        memory: Sequence[BlockMemory] = (),
     ) -> None:
-        self._workspace = workspace
+        self._workspace, self._memory = workspace, memory
         self._pasts = list(pasts)
         self._rows, self._keep = rows, keep
         self._convolutions: list[list[Tensor]] = [[] for _ in self._pasts]
@@ -125,11 +134,14 @@ class CachedPass:
             return [new]
         known = []
         for stream, past in enumerate(self._pasts):
-            own = new[:, self._span(stream)].clone(memory_format=torch.contiguous_format)
+            own = self._copied(stream, new[:, self._span(stream)])
             blocks = (*past.attentions[at], own) if past.attentions else (own,)
             self._attentions[stream].append(blocks)
             known.append(own if len(blocks) == 1 else self._joined(blocks))
         return known
+
+    def _copied(self, stream: int, own: Tensor) -> Tensor:
+        return self._memory[stream].copy(own) if self._memory else own.clone(memory_format=torch.contiguous_format)
 
     def _joined(self, blocks: tuple[Tensor, ...]) -> Tensor:
         # The caller reads the streams of a batch after all of them are joined, so one workspace
