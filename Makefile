@@ -121,8 +121,8 @@ types: setup ## Check what calls TensorRT against its published types (needs npm
 	@test -d build/pyright/node_modules || npm install --silent --prefix build/pyright pyright@1.1.414
 	node build/pyright/node_modules/pyright/index.js --pythonpath $(BIN)/python --project tools/model/tensorrt_types.json
 
-soak: setup ## Requests with random hang-ups, an hour of text, operations on voices: does memory stay flat? (eight minutes)
-	$(BIN)/python -m bench.load_soak --streams 4 --minutes 5 --seeds 4
+soak: setup ## Requests with random hang-ups, an hour of text, operations on voices: does memory stay flat? (fifteen minutes)
+	$(BIN)/python -m bench.load_soak --streams 4 --minutes 12 --warm-up 400 --seeds 4
 	$(BIN)/python -m bench.text_soak
 	$(BIN)/python -m bench.voices_soak
 

@@ -1,5 +1,5 @@
 """Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8]
-[--streams 32] [--seeds N] [--device cuda] [--json FILE]`
+[--warm-up REQUESTS] [--streams 32] [--seeds N] [--device cuda] [--json FILE]`
 
 `--streams` callers, each asking again as soon as its answer is complete; one in three hangs up at a
 random moment of its answer. Resident memory of every process of the services and GPU memory, every
@@ -12,6 +12,7 @@ failure.
 import argparse
 import asyncio
 import contextlib
+import math
 import random
 import sys
 import time
@@ -34,7 +35,7 @@ BACK_OFF_SECONDS = 0.2
 """Of a caller that met an error: services that are gone refuse at once."""
 LOOK_SECONDS = 2.0
 WARM_UP_SHARE = 0.125
-"""Of the time, before the samples that count."""
+"""Of the time, before the samples that count, at least."""
 GPU = "GPU"
 
 
@@ -60,6 +61,10 @@ class Looks:
 
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     requests: dict[float, int] = field(default_factory=dict)
+
+    def after(self, requests: int) -> float:
+        """The second of the first look by which so many were over; infinite before."""
+        return min((at for at, over in self.requests.items() if over >= requests), default=math.inf)
 
     def slopes(self, after: float) -> dict[str, float]:
         """Megabytes a minute by process, from second `after` on."""
@@ -106,7 +111,7 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
         stack = await exits.enter_async_context(local_deployment(options.model, device=options.device, environ=environ))
         clients = [await exits.enter_async_context(AsyncClient(stack.address)) for _ in range(options.connections)]
         began = time.monotonic()
-        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
+        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results, options.warm_up))
         try:
             await closed_loop(
                 lambda number: ask(clients[number % len(clients)], number, options.seeds, rng, tally),
@@ -119,12 +124,18 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
         # little.
         with contextlib.suppress(asyncio.CancelledError):
             await watching
-        _note(results, looks, tally, time.monotonic() - began)
+        _note(results, looks, tally, time.monotonic() - began, options.warm_up)
         print(file=sys.stderr)
 
 
 async def _watch(
-    stack: LocalDeployment, began: float, seconds: float, looks: Looks, tally: Tally, results: ResultsFile
+    stack: LocalDeployment,
+    began: float,
+    seconds: float,
+    looks: Looks,
+    tally: Tally,
+    results: ResultsFile,
+    warm_up: int,
 ) -> None:
     while True:
         passed = time.monotonic() - began
@@ -133,7 +144,7 @@ async def _watch(
         used = await asyncio.to_thread(gpu_megabytes)
         if used is not None:
             looks.samples.setdefault(GPU, []).append((passed, used))
-        _note(results, looks, tally, passed)
+        _note(results, looks, tally, passed, warm_up)
         done = f"{tally.heard_out} heard out, {tally.hung_up} hung up, {tally.errors.total()} errors"
         print(
             f"\r[{bar(passed / seconds)}] {passed:.0f} of {seconds:.0f} s, {done} ", end="", file=sys.stderr, flush=True
@@ -141,8 +152,8 @@ async def _watch(
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _note(results: ResultsFile, looks: Looks, tally: Tally, passed: float) -> None:
-    after = WARM_UP_SHARE * passed
+def _note(results: ResultsFile, looks: Looks, tally: Tally, passed: float, warm_up: int) -> None:
+    after = max(WARM_UP_SHARE * passed, looks.after(warm_up))
     # Written with the last of them, all at once.
     results.update(
         seconds=passed,
@@ -160,6 +171,13 @@ def main(arguments: list[str] | None = None) -> int:
     add_stack_options(parser)
     parser.add_argument("--streams", type=int, default=32, help="callers at once (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="(default: %(default)g)")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=0,
+        metavar="REQUESTS",
+        help="that are over before the samples that count, besides an eighth of the time (default: %(default)s)",
+    )
     parser.add_argument(
         "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"
     )

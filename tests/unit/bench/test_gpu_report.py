@@ -3,6 +3,7 @@ of what is missing.
 """
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,8 @@ def test_a_soak_that_grows_or_fails_is_reported() -> None:
         "new": [(110.0, 5.0)],
     }
     looks = Looks(samples, {at: 6 * round(at) for at in seconds})
+    assert (looks.after(0), looks.after(61), looks.after(660), looks.after(661)) == (0.0, 20.0, 110.0, math.inf)
+    assert looks.slopes(math.inf) == looks.by_requests(math.inf) == {}, "before the warm-up is over"
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
     assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, "55 requests are too few"
