@@ -20,7 +20,7 @@ def spoken_groups(written: str) -> str:
 
 _PRESSED = re.compile(
     r"\b(?:press|hit|dial|push|tap|type|enter|followed by|then)(?: the)? $|"
-    r"\b(?:press|hit|dial|push|tap|type|enter|followed by)\b[^.!?\n]{0,48}\b(?:or|and|then|by)(?: the)? $",
+    r"\b(?:press|hit|dial|push|tap|type|enter|followed by)\b[^.!?\n]{0,48}(?:\b(?:or|and|then|by)(?: the)?|,) $",
     re.IGNORECASE,
 )
 _KEY_NAMED = re.compile(r"[ ](?:key|sign|button|symbol)\b")

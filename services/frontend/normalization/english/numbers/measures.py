@@ -16,7 +16,7 @@ from services.frontend.normalization.english.numbers.units import (
 from services.frontend.normalization.english.numerals import ALONE, NUMBER
 from services.frontend.text.rules import Rule, any_of
 
-_LENGTH = rf"(?:{any_of(set(LENGTHS) - {'in'})}|meters?|feet|foot|inch(?:es)?|pixels?|px)(?![A-Za-z0-9])"
+_LENGTH = rf"(?:{any_of(set(LENGTHS) - {'in'})}|meters?|feet|foot|inch(?:es)?)(?![A-Za-z0-9])"
 _BY = r"(?:[ ]?×[ ]?|[ ]x[ ]|x)"
 """With a blank behind it alone, an x counts (`3x 10 m`)."""
 _ROW = re.compile(rf"{ALONE}(?:{NUMBER}(?:[ ]?{_LENGTH})?{_BY}){{1,3}}(?={NUMBER}[ ]?{_LENGTH})")
@@ -28,11 +28,12 @@ _FOOT_ROW = re.compile(
 _FOOT = re.compile(r"(?P<feet>[0-9.]+)['’′](?:[ ]?(?P<inches>[0-9]+)[\"”″])?")
 _MOST_BASIS_POINTS = 500
 """Lines of so many bits a second are no longer in use, but for slow modems."""
-_LINE = re.compile(
-    r"\b(?:modems?|baud|speeds?|bit ?rates?|bandwidth|links?|serial|connections?|networks?|internet|downloads?|"
-    r"uploads?|data|throughput|transfers?|transmi(?:t|ts|tted|ssion))\b",
-    re.IGNORECASE,
+_LINES = (
+    r"(?:modems?|baud|speeds?|bit ?rates?|bandwidth|links?|serial|connections?|networks?|internet|downloads?|"
+    r"uploads?|data|throughput|transfers?|transmi(?:t|ts|tted|ssion))\b"
 )
+_LINE = re.compile(rf"\b{_LINES}", re.IGNORECASE)
+_LINE_FOLLOWS = re.compile(rf"[ ](?:[a-z]{{1,12}} )?{_LINES}")
 _AT_SEA = re.compile(
     r"\b(?:winds?|gust(?:s|ing)?|knots|speeds?|airspeed|groundspeed|sail(?:s|ed|ing)?|ships?|boats?|vessels?|currents?|"
     r"cruis(?:e|es|ed|ing)|storm|hurricane|breeze|headwind|tailwind|crosswind)\b|\b[NSEW]{1,3}[ ](?:at )?$",
@@ -63,7 +64,7 @@ def _basis_points(match: re.Match[str]) -> str:
     if (
         float(match["high"].replace(",", "")) > _MOST_BASIS_POINTS
         or _LINE.search(text, max(0, match.start() - 60), match.start())
-        or _LINE.search(text, match.end(), match.end() + 30)
+        or _LINE_FOLLOWS.match(text, match.end())
     ):
         return match[0]
     single = is_attributive(match) or match["high"] == "1"
