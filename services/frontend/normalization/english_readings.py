@@ -150,7 +150,8 @@ def rewrite(text: str) -> str:
     """`text` with written forms as words, or in a form that the grammars read correctly."""
     if "-" in text or "–" in text:
         text = dates.WEEKDAYS[0].sub(dates.WEEKDAYS[1], text)
-    text = apply_rules(dates.BARE_WEEKDAYS, text)
+    if "Tue" in text or "Wed" in text or "Thu" in text or "Fri" in text:
+        text = apply_rules(dates.BARE_WEEKDAYS, text)
     figures, signed = _FIGURES.search(text) is not None, _SIGN_OR_PATH.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = with_markers(text)
