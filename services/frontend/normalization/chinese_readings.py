@@ -131,13 +131,20 @@ _LAST: tuple[Rule, ...] = (
 """After the rules for numbers."""
 
 
+def _dotted(match: re.Match[str]) -> str:
+    """Digit by digit, but for the first part of a version: iOS 17.4.1."""
+    first, *parts = match[0].split(".")
+    is_version = len(parts) == 2 and len(first) == 2 and first[0] != "0"
+    return "点".join([cardinal(first) if is_version else digits(first), *map(digits, parts)])
+
+
 _DOTTED: tuple[Rule, ...] = (
     (
         re.compile(
             r"(?<![0-9.])(?!(?:19|20)[0-9]{2}\.[01]?[0-9]\.[0-3]?[0-9](?![0-9.]))[0-9]{1,4}(?:\.[0-9]{1,4}){2,5}"
             r"(?![0-9]|\.[0-9])"
         ),
-        lambda match: digits(match[0]).replace(".", "点"),
+        _dotted,
     ),
 )
 """Versions and IP addresses."""

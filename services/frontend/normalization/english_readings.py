@@ -16,6 +16,7 @@ from services.frontend.normalization.english.names import abbreviations, identif
 from services.frontend.normalization.english.numbers import (
     arithmetic,
     dates,
+    measures,
     money,
     plain_numbers,
     scientific,
@@ -127,7 +128,7 @@ _SEVERAL_OF: Rule = (
     ),
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
-    *numerals.GROUPING, *abbreviations.COUNTED, *_FIXED, _TWO_MEASURES, _SEVERAL_OF, *telephone.RULES,
+    *numerals.GROUPING, *abbreviations.COUNTED, *_FIXED, *measures.RULES, _TWO_MEASURES, _SEVERAL_OF, *telephone.RULES,
     *identifiers.RULES, *dates.RULES, *times.RULES, *plain_numbers.VERSIONS, *arithmetic.IN_FRONT, *money.RULES,
     *plain_numbers.DECADES, *plain_numbers.MILLIONS,
 )  # fmt: skip
@@ -149,9 +150,13 @@ def rewrite(text: str) -> str:
     """`text` with written forms as words, or in a form that the grammars read correctly."""
     if "-" in text or "–" in text:
         text = dates.WEEKDAYS[0].sub(dates.WEEKDAYS[1], text)
+    if "Tue" in text or "Wed" in text or "Thu" in text or "Fri" in text:
+        text = apply_rules(dates.BARE_WEEKDAYS, text)
     figures, signed = _FIGURES.search(text) is not None, _SIGN_OR_PATH.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = with_markers(text)
+    if signed:
+        text = apply_rules(telephone.KEYS, text)
     if signed or ("." in text and re.search(r"\.[A-Za-z]", text)):
         text = apply_rules(technical_names.PATHS, apply_rules(technical_names.PROGRAMMING, text))
     if figures:
@@ -172,6 +177,8 @@ def rewrite(text: str) -> str:
         text = apply_rules(numerals.ROMAN, text)
     if joined:
         text = identifiers.CITY_AND_STATE[0].sub(identifiers.CITY_AND_STATE[1], text)
+    if " Ave" in text:
+        text = identifiers.AVENUE[0].sub(identifiers.AVENUE[1], text)
     if not technical_names.SPOKEN.keys().isdisjoint(_WORDS.findall(text.lower())) or joined:
         text = apply_rules(technical_names.RULES, text)
     return apply_rules(plain_numbers.RULES, text) if figures else text

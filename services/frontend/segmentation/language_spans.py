@@ -96,7 +96,7 @@ def language_by_script(text: str, before: str = "", *, whole_unit: bool = True) 
     words = 0
     for atom in _ATOMS.finditer(text):
         count[atom.lastgroup or ""] += len(atom[0])
-        words += atom.lastgroup == _LATIN and _is_word(atom[0])
+        words += atom.lastgroup == _LATIN and _is_word(atom[0]) and not _is_numbered(text, atom)
     if count[_HAN]:
         return JAPANESE if 3 * len(_KANA.findall(text)) > count[_HAN] else CHINESE
     if count[_FOREIGN] > count[_LATIN]:
@@ -136,8 +136,8 @@ def _groups(text: str) -> list[_Group]:
             atom.lastgroup or "",
             atom.start(),
             atom.end(),
-            _is_word(atom[0]) and not _goes_on(text, atom.start()),
-            atom[0] in _ORDINARY or atom[0] == atom[0].lower(),
+            _is_word(atom[0]) and not _goes_on(text, atom.start()) and not _is_numbered(text, atom),
+            (atom[0] in _ORDINARY and not _is_numbered(text, atom)) or atom[0] == atom[0].lower(),
         )
         for atom in _ATOMS.finditer(text)
         if atom.lastgroup not in ("neutral", "sign")
@@ -147,6 +147,11 @@ def _groups(text: str) -> list[_Group]:
 def _goes_on(text: str, start: int) -> bool:
     """Whether a sign without blanks joins a word to the one before it: `report.pdf`."""
     return start > 1 and text[start - 1] in "._-/&@+" and text[start - 2].isascii() and text[start - 2].isalnum()
+
+
+def _is_numbered(text: str, atom: re.Match[str]) -> bool:
+    """Whether the atom is the letter of a number: `A17 Pro` has no article."""
+    return len(atom[0]) == 1 and text[atom.end() : atom.end() + 1].isdigit()
 
 
 def _is_word(letters: str) -> bool:

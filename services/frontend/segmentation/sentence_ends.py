@@ -15,16 +15,18 @@ A full-width end always does. An ASCII one needs a blank or a non-ASCII characte
 * a full stop does not end a sentence after a title or an initial (`Dr. Smith`, `J. Doe`), after a
   number that opens a list (`1. Wash`), after `No` and similar words before a digit (`Fig. 3`, `Apr.
   9`), after `No` before `of`, after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to
-  Fri.`), after `p.m.` before a weekday, a month or a time zone (`at 5 p.m. EST`), after an
+  Fri.`), after `p.m.` where the hour goes on (`hours.py`), after an
   abbreviation of an amount or a unit before a digit (`approx. 5`, `6 ft. 2 in. tall`), and after
-  letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`), unless the next word is one
-  that opens sentences.
+  letters with stops, streets, roads and the hour of a thing (`the U.S. Army`, `Oak St. Clinic`,
+  `I-95 S. Exit`, `the 6 p.m. Delta flight`), unless the next word is one that opens sentences.
 
 The result depends only on the text up to at most REACH characters after the marks.
 """
 
 import re
 from collections.abc import Callable
+
+from services.frontend.segmentation.hours import HOUR, HOUR_OF_A_THING, POINT_IN_TIME, weekday_opens
 
 END = re.compile(r"""[。？！；.?!;…][。？！；.?!;…"'”’)）\]】」』》›»]*|(?<=\w),""")
 REACH = 40
@@ -61,23 +63,22 @@ _NUMBER = re.compile(
     rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|[Qq]ty|"
     rf"Rte|Ste|Fl|Pt|Chap|Tab|[Pp]ara|App|[Ee]p|Cl|Reg|Prop|Def|Thm|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
-POINT_IN_TIME = re.compile(
-    r"(?:(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day|January|February|April|June|July|August|September|October|"
-    r"November|December|UTC|GMT|[ECMP][SD]?T|CES?T|BST|IST|JST|Eastern|Central|Pacific|Mountain)\b"
-)
-"""Words that follow an hour."""
 _CONTINUED = (
-    (re.compile(rf"{_OPEN}(?:[0-9:]{{1,5}})?[AaPp]\.[Mm]\.$"), POINT_IN_TIME),
+    (HOUR, POINT_IN_TIME),
     (re.compile(rf"{_OPEN}No\.$"), re.compile("of")),
     (re.compile(rf"{_OPEN}(?:[Aa]rt|[Ff]ig|[Ss]ec|[Cc]h|[Vv]ol)\.$"), re.compile("(?!I$)[IVX]{1,6}")),
     (re.compile(rf"{_OPEN}(?:St|Ave|Blvd|Rd|Dr|Ln|Ct|Pl)\.$"), re.compile("[NS][EW]")),
 )
 """Abbreviations, and a word behind them with which the sentence goes on."""
-_ABBREVIATION = re.compile(rf"{_OPEN}(?:[ap]\.m|etc|approx|dept|est|min|max|incl|Inc|Ltd|Co|Corp|Jr|Sr|Ave|Blvd|Rd)\.$")
+_ABBREVIATION = re.compile(
+    rf"{_OPEN}(?:[ap]\.m|etc|approx|dept|est|min|max|incl|Inc|Ltd|Co|Corp|Jr|Sr|Ave|Blvd|Rd|Calif|Ariz|Conn|Fla|Mich|Minn|Tenn|"
+    r"Okla|Colo|Wis|Wyo|Tex)\.$"
+)
 _OF_AN_AMOUNT = re.compile(
     rf"(?<![0-9]){_OPEN}(?:[Aa]pprox|[Ee]st|[Mm]in|[Mm]ax|[Ii]ncl|[Dd]ept|[Tt]el|ca|[Vv]er)\.$"
     r"|[0-9][ ]?(?:ft|in|yd|oz|lbs?|gal|sq)\.$|sq\. ft\.$"
 )
+_POINT_OF_A_ROAD = re.compile(r"[0-9] [NSEW]\.$")
 _DAY = re.compile(rf"{_OPEN}(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)\.$")
 _LETTERS = re.compile(rf"{_OPEN}(?:[A-Za-z]\.){{2,}}$|{_OPEN}Ph\.D\.$")
 _OPENING = r"[\s\"“‘'(\[]*"
@@ -165,11 +166,13 @@ def _full_stop(text: str, end: int) -> bool | None:
             if word is None and _BEGUN_WORD.match(text, end) and len(text) < end + REACH:
                 return None
             if word is not None and after.fullmatch(word[1]):
-                return False
+                return before is HOUR and weekday_opens(text, end, end + REACH)
     if _NUMBER.search(head):
         return _follows(text, end, lambda after: not after.isdigit())
     if _OF_AN_AMOUNT.search(head):
         return _follows(text, end, lambda after: not after.isdigit() and not after.islower())
+    if HOUR_OF_A_THING.search(head) or _POINT_OF_A_ROAD.search(head):
+        return _opens(text, end)
     if _DAY.search(head) or _LETTER_OF_A_LABEL.search(head) or _PRONOUN.search(head) or _ABBREVIATION.search(head):
         return _follows(text, end, _is_no_lower)
     if _INITIAL.search(head):

@@ -95,6 +95,13 @@ def _score(match: re.Match[str]) -> str:
     return match["lead"] + _ratio(match)
 
 
+def _pressure(match: re.Match[str]) -> str:
+    if match["lead"] is None and match["unit"] is None:
+        return match[0]
+    unit = "毫米汞柱" if match["unit"] else ""
+    return f"{match['lead'] or ''}{cardinal(match['above'])}，{cardinal(match['below'])}{unit}"
+
+
 def _parts(match: re.Match[str]) -> str:
     """Equal numbers are shares (50/50); other numbers with a slash that are no small fraction
     stay.
@@ -111,9 +118,17 @@ SCORES: tuple[Rule, ...] = (
     (
         re.compile(
             rf"(?P<lead>(?:比分|总分|大比分|比例尺?|比率|配比|赔率|之比|分辨率|宽高比|长宽比|浓度|稀释|"
-            rf"按照?)[^0-9\n。！？；，]{{0,6}})(?P<ratio>{_SHARES}|{_PAIR})(?![0-9:：])"
+            rf"按照?)[^0-9\n。！？；，]{{0,6}})(?P<ratio>{_SHARES}|"
+            rf"{_PAIR}(?![.,][0-9]|[ ]?[A-Za-zμµ%％‰℃°]))(?![0-9:：])"
         ),
         _score,
+    ),
+    (
+        re.compile(
+            r"(?P<lead>血压[^0-9\n。！？；，]{0,6})?(?<![0-9./])(?P<above>[0-9]{2,3})/(?P<below>[0-9]{2,3})"
+            "(?![0-9./年月日])(?P<unit>[ ]?(?:mmHg|毫米汞柱))?"
+        ),
+        _pressure,
     ),
     (re.compile(rf"(?P<lead>以[ ]?){START}(?P<ratio>{_PAIR})(?![0-9:：元个])"), _score),
     (
@@ -148,7 +163,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{START}(?P<base>{NUMBER}|(?<![A-Za-z])[a-z])(?:\^(?P<power>-?[0-9]{{1,3}})|(?P<raised>[⁰¹²³⁴-⁹]{{1,3}}))"
+            rf"{START}(?P<base>{NUMBER}|(?<![A-Za-z])(?!(?<=/)m[²³])[a-z])(?:\^(?P<power>-?[0-9]{{1,3}})|(?P<raised>[⁰¹²³⁴-⁹]{{1,3}}))"
             rf"(?![A-Za-z0-9])"
         ),
         lambda match: (

@@ -104,7 +104,21 @@ def _slashed(match: re.Match[str]) -> str:
     return f"{cardinal(month)}月{cardinal(day)}日" if is_date or improper else match[0]
 
 
+def _season(match: re.Match[str]) -> str:
+    """Two years of which the second follows the first; other pairs stay."""
+    first, last = match["first"], match["last"]
+    follows = (int(first) + 1) % 100 == int(last) % 100
+    return f"{digits(first)}到{digits(last)}" if follows else match[0]
+
+
 RULES: tuple[Rule, ...] = (
+    (
+        re.compile(
+            rf"{START}(?P<first>(?:19|20)[0-9]{{2}})[/-](?P<last>(?:19|20)?[0-9]{{2}})"
+            "(?=[ ]?(?:赛季|学年|财年|年度|雪季))"
+        ),
+        _season,
+    ),
     (
         re.compile(rf"{START}(?P<first>{_YEAR})(?P<unit>年?)(?P<to>{_TO})(?P<last>{_YEAR})(?P<ends>学?年度?)(?!级|代)"),
         _years,

@@ -30,7 +30,9 @@ UNITS = {
     "db": "分贝", "Ω": "欧姆", "kΩ": "千欧", "h": "小时", "hr": "小时", "min": "分钟", "s": "秒", "ms": "毫秒",
     "ft": "英尺", "lb": "磅", "lbs": "磅", "oz": "盎司", "mol": "摩尔", "mmHg": "毫米汞柱", "mg/L": "毫克每升",
     "mg/l": "毫克每升", "g/L": "克每升", "mmol/L": "毫摩尔每升", "g/cm³": "克每立方厘米", "kg/m³": "千克每立方米",
-    "rpm": "转每分钟", "w": "万", "μA": "微安", "Nm": "牛米", "N·m": "牛米", "%": "百分之#", "％": "百分之#",
+    "rpm": "转每分钟", "r/min": "转每分钟", "mmol": "毫摩尔", "μmol": "微摩尔",
+    "umol": "微摩尔", "ng": "纳克", "ug": "微克", "µg": "微克",
+    "dL": "分升", "w": "万", "μA": "微安", "Nm": "牛米", "N·m": "牛米", "%": "百分之#", "％": "百分之#",
     "‰": "千分之#",
 }  # fmt: skip
 """The part before # precedes the amount: 80 km/h is 每小时八十公里."""
@@ -43,12 +45,16 @@ _SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦
 _DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"
 _TO = rf"(?:{_DASH}|至|到)"
 _PER = (
-    "小时|分钟|平方米|平米|公斤|千克|公里|课时|学期|季度|公顷|人次|人|天|日|月|年|周|次|个|斤|分|秒|件|瓶|位|张|晚|夜|"
-    "米|平|套|吨|升|只|条|盒|包|箱|桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|kg|min|m²|m³|ml|km|h|s|L|m"
+    "小时|分钟|平方米|平米|立方米|公斤|千克|公里|课时|学期|季度|公顷|人次|盎司|加仑|千字|人|天|日|月|年|周|次|个|"
+    "斤|分|秒|件|瓶|位|张|晚|夜|米|平|套|吨|升|只|条|盒|包|箱|桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|磅|股|手|颗|粒|场|局|集|杯|碗|片|块|根|双|"
+    "床|首|桌|趟|字|kg|min|m²|m³|㎡|m2|ml|mL|km|GB|h|s|L|m"
 )
-_PAID = "[百千万亿]?(?:元|块|美元|次|人|个|度|公里|千米|米|毫克|毫升|克|公斤|斤|吨|升|份|件|字|千瓦时|课时|转|页|分)"
+_PAID = (
+    "[百千万亿]?(?:元|块|美元|次|滴|步|人|个|度|公里|千米|米|毫克|毫升|克|公斤|斤|吨|升|份|件|字|千瓦时|课时|转|页|分)"
+)
 _BELOW = re.compile(r"(?:^|[是为在到至约低温于达零得等有：:，,。；;（(=额差值从降量\s~～比个、])$")
 _SIGNED = r"(?:(?P<sign>[-−＋+±])(?=[0-9]))?"
+_TIMES = ("h", "hr", "min", "s")
 _SHORT_UNIT = re.compile(r"[A-Za-z] ?$")
 
 
@@ -72,8 +78,7 @@ def _money(match: re.Match[str]) -> str:
         words += (
             range_word(match["to"]) + amount(match["last"], match["lastscale"] or unit) + (match["lastscale"] or "")
         )
-    each = f"每{UNITS.get(match['per'], match['per'])}" if match["per"] else ""
-    return each + ("负" if match["sign"] else "") + words + unit
+    return _every(match) + ("负" if match["sign"] else "") + words + unit
 
 
 def _coded(match: re.Match[str]) -> str:
@@ -112,7 +117,24 @@ def _with_unit(match: re.Match[str]) -> str:
 def _each(match: re.Match[str]) -> str:
     counted = match["counted"]
     first = amount(match["first"], counted) + range_word(match["to"]) if match["first"] else ""
-    return f"每{UNITS.get(match['per'], match['per'])}{first}{amount(match['last'], counted)}{counted}"
+    return f"{_every(match)}{first}{amount(match['last'], counted)}{counted}"
+
+
+def _every(match: re.Match[str]) -> str:
+    """What a price is for; the last of two comes first: 元/㎡/月 is 每月每平方米."""
+    return "".join(f"每{UNITS.get(one, one)}" for one in (match["also"], match["per"]) if one)
+
+
+def _rate(match: re.Match[str]) -> str:
+    """A unit for each of another: 75 μg/m³ is 七十五微克每立方米, with a time 每分钟两升."""
+    unit, per, number = match["unit"], match["per"], match["number"]
+    if not number and (f"{unit}/{per}" in UNITS or "#" in UNITS[unit] + UNITS[per] or "w" in (unit, per)):
+        return match[0]
+    first = amount(match["first"], UNITS[unit]) + range_word(match["to"]) if match["first"] else ""
+    words = first + _one(match["last"], "", unit)
+    if number:
+        return f"每{_one(number, '', per)}{words}"
+    return f"每{UNITS[per]}{words}" if per in _TIMES else f"{words}每{UNITS[per]}"
 
 
 def _more(match: re.Match[str]) -> str:
@@ -153,7 +175,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(
             rf"(?P<sign>[-−])?(?<![A-Za-z])(?P<unit>{CURRENCY})[ ]?(?P<first>{NUMBER})[ ]?(?P<scale>{_SCALE})?"
             rf"(?:(?P<to>{_TO})(?:(?P=unit))?[ ]?(?P<last>{NUMBER})[ ]?(?P<lastscale>{_SCALE})?)?(?:元|美元|英镑|欧元|"
-            rf"港币)?(?:/(?P<per>{_PER})(?![A-Za-z]))?"
+            rf"港币)?(?:/(?P<per>{_PER})(?:/(?P<also>{_PER}))?(?![A-Za-z]))?"
         ),
         _money,
     ),
@@ -167,16 +189,21 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(
             rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ ]?(?P<counted>{_PAID})/(?P<per>{_PER})"
-            rf"(?![A-Za-z])"
+            rf"(?:/(?P<also>{_PER}))?(?![A-Za-z])"
         ),
         _each,
     ),
     (
         re.compile(
-            rf"(?<![0-9A-Za-z.])(?P<amount>{NUMBER})[ ]?(?P<unit>{UNIT})/(?P<number>10{{0,4}})[ ]?(?P<per>{UNIT})"
-            rf"(?![A-Za-z0-9])"
+            rf"(?<![0-9A-Za-z.])(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ ]?(?P<unit>{UNIT})/"
+            rf"(?:(?P<number>10{{0,4}})[ ]?)?(?P<per>{UNIT})(?![A-Za-z0-9²³])"
         ),
-        lambda match: f"每{_one(match['number'], '', match['per'])}{_one(match['amount'], '', match['unit'])}",
+        _rate,
+    ),
+    # Units of data stay letters.
+    (
+        re.compile(rf"{START}(?P<number>{NUMBER})[ ]?(?P<unit>[KkMGT][Bb])/s(?![A-Za-z0-9])"),
+        lambda match: f"每秒{amount(match['number'], match['unit'])}{match['unit']}",
     ),
     (
         re.compile(

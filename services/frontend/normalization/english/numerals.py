@@ -246,6 +246,12 @@ ROMAN: tuple[Rule, ...] = (
         ),
         _listed,
     ),
+    (
+        re.compile(r"\bWW[ -]?(?P<numeral>I{1,3}|[123])(?![A-Za-z0-9])"),
+        lambda match: (
+            f"World War {cardinal(match['numeral'] if match['numeral'].isdigit() else str(len(match['numeral'])))}"
+        ),
+    ),
     (re.compile(r"\b(?P<name>World War) (?P<numeral>II?)(?![A-Za-z]|['’]m)"), _roman_amount),
     (
         re.compile(rf"\b(?P<name>{PARTS}) {_PRONOUN}(?![CDLM]\b)(?P<numeral>{_ROMAN})\b(?!['’]|\.[A-Za-z])"),

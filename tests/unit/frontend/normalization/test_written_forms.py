@@ -1,11 +1,11 @@
 """Forms that rules read by what is next to them: codes, dates without a year, weekdays, two
-measures side by side, rows of Roman numerals, points of the compass.
+measures side by side, rows of Roman numerals, points of the compass, keys, roads, rates, models.
 """
 
 import pytest
 
 from services.frontend.normalization import chinese_readings
-from tests.unit.frontend.models import DEMO, analyzer
+from tests.unit.frontend.models import DEMO, TINY, analyzer
 
 SPOKEN = {
     "Call 911, 112 or 999.": "Call nine one one, one one two or nine nine nine.",
@@ -62,6 +62,49 @@ SPOKEN = {
     "a C- in art; type O-, AB- blood": "a C minus in art; type O minus, AB minus blood",
     "Press Ctrl-D.": "Press Control D.",
     "Great! :) See you ;-) note :(a)": "Great! See you note :(a)",
+    "Press 2, # or * to go, then the # key.": "Press two, pound or star to go, then the pound key.",
+    "the #2 pick, 3 * 4, then #2": "the number two pick, three times four, then number two",
+    "Take I-80 W to US-50 E and Route 9 NB.": "Take I eighty West to US fifty East and Route nine northbound.",
+    "size 10 S, gate 9 E, exit 4 N": "size ten S, gate nine E, exit four N",
+    "on Park Ave near 5th Ave and Elm Blvd": "on Park Avenue near fifth Avenue and Elm Boulevard",
+    "Ave Maria; Sing Ave Maria": "Ave Maria; Sing Ave Maria",
+    "Lee, D-Mass., of Fresno, Calif., and Roe, R-Fla.": (
+        "Lee, D-Massachusetts, of Fresno, California, and Roe, R-Florida."
+    ),
+    "Yes, Miss. I do. Is it Wash. or not?": "Yes, Miss. I do. Is it Wash. or not?",
+    "$70/bbl, $4/slice, $8/user/month, $5/2": (
+        "seventy dollars per barrel, four dollars per slice, eight dollars per user per month, five dollars/two"
+    ),
+    "WWII, WW1 and a WWF film": "World War two, World War one and a WWF film",
+    "Dilute it 1:10; a 1:100 dilution; mix at 1:10.": (
+        "Dilute it one to ten; a one to one hundred dilution; mix at one ten."
+    ),
+    "up 25 bps, a 5-10 bps cut": "up twenty five basis points, a five to ten basis point cut",
+    "a 300 bps modem, 9600 bps": "a three hundred bit per second modem, nine thousand six hundred bits per second",
+    "winds of 12 kt, 18 kt gold, 14K gold": "winds of twelve knots, eighteen karat gold, fourteen karat gold",
+    "a 5 kt bomb, a 14K loss": "a five kt bomb, a fourteen thousand loss",
+    "4K at 60 Hz, 8K footage, 4K units, 5M video views": (
+        "four K at sixty hertz, eight K footage, four thousand units, five million video views"
+    ),
+    "an RTX 4090, a Ryzen 7 5800X, a Core i7-12700K": (
+        "an RTX forty ninety, a Ryzen seven fifty eight hundred X, a Core i seven twelve seven hundred K"
+    ),
+    "a Porsche 911; call 911": "a Porsche nine eleven; call nine one one",
+    "Run make -j8, gcc -O2; it was -5.": "Run make dash J eight, G C C dash O two; it was negative five.",
+    "Due Thu 4/12, Sat 5/9; on Wed or Fri": ("Due Thursday April twelfth, Saturday May ninth; on Wednesday or Friday"),
+    "They wed. Thu Nguyen sat at 3. Sun at 5.": "They wed. Thu Nguyen sat at three. Sun at five.",
+    "30 × 20 × 15 cm, 2 cm x 3 cm, 120 x 80 mm": (
+        "thirty by twenty by fifteen centimeters, two centimeters by three centimeters, "
+        "one hundred and twenty by eighty millimeters"
+    ),
+    "a 2x4 and 4x4, 12 x 15 = 180, 1024x768 pixels": (
+        "a two by four and four times four, twelve times fifteen equals one hundred and eighty, "
+        "ten twenty four by seven sixty eight pixels"
+    ),
+    "an 8' x 10' rug, 12' x 9'6\" x 8'": ("an eight foot by ten foot rug, twelve feet by nine feet six by eight feet"),
+    "the 6 p.m. Delta flight; at 6 p.m. Delta left.": "the six PM Delta flight; at six PM. Delta left.",
+    "We met at 5 p.m. Monday was busy.": "We met at five PM. Monday was busy.",
+    "The call at 5 p.m. Monday was long.": "The call at five PM Monday was long.",
 }
 
 
@@ -81,9 +124,32 @@ def test_a_form_is_read_by_what_is_next_to_it(written: str) -> None:
         ("每3米20元，隔3米10棵树", "每三米二十元，隔三米十棵树"),
         ("打开设置>通用>关于，甲>乙", "打开设置，通用，关于，甲大于乙"),
         ("若a>b>c", "若a大于b大于c"),
+        (
+            "75μg/m³，35-50μg/m3，2L/min，80km/h",
+            "七十五微克每立方米，三十五到五十微克每立方米，每分钟两升，每小时八十公里",
+        ),
+        ("油耗6-7L/100km，读取7GB/s，内存16GB", "油耗每一百公里六到七升，读取每秒七GB，内存十六GB"),
+        ("$80/桶，5元/杯，2元/㎡/月，3元", "每桶八十美元，每杯五元，每月每平方米两元，三元"),
+        ("血压135/88，120/80mmHg，答对15/20", "血压一百三十五，八十八，一百二十，八十毫米汞柱，答对二十分之十五"),
+        ("2023/24赛季，2023-24学年，2023/25赛", "二零二三到二四赛季，二零二三到二四学年，2023/25赛"),
+        ("iOS 17.4.1，版本2.0.1，IP为10.0.0.8", "iOS 十七点四点一，版本二点零点一，IP为一零点零点零点八"),
+        ("浓度1-2%，浓度1-2，比分3-1", "浓度百分之一到二，浓度一比二，比分三比一"),
+        ("面积5m²，x²，W/m²", "面积五平方米，x的平方，W/m²"),
         ("Vol.3，Ver. 2.0", "Vol 三，Ver 二点零"),
         ("24/7客服，24/70", "七天二十四小时客服，七十分之二十四"),
     ],
 )
 def test_a_chinese_form_is_read_by_what_is_next_to_it(written: str, spoken: str) -> None:
     assert chinese_readings.rewrite(written) == spoken
+
+
+@pytest.mark.parametrize(
+    ("written", "spoken"),
+    [
+        ("他用A17 Pro芯片。", "他用A十七Pro芯片。"),
+        ("我有A good idea。", "我有A good idea。"),
+        ("这是A good 3 apples。", "这是A good three apples。"),
+    ],
+)
+def test_the_letter_of_a_number_is_no_article(written: str, spoken: str) -> None:
+    assert analyzer(TINY).normalise(written) == spoken

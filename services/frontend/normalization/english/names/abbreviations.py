@@ -20,6 +20,18 @@ _STREETS = {
     "Expy": "Expressway", "Tpke": "Turnpike",
 }  # fmt: skip
 _PLACES = {"St": "Saint", "Mt": "Mount", "Ft": "Fort", "Pt": "Point", "Ste": "Saint"}
+_STATES = {
+    "Calif": "California", "Ariz": "Arizona", "Conn": "Connecticut", "Fla": "Florida", "Mich": "Michigan",
+    "Minn": "Minnesota", "Tenn": "Tennessee", "Okla": "Oklahoma", "Colo": "Colorado", "Wis": "Wisconsin",
+    "Wyo": "Wyoming", "Nebr": "Nebraska", "Tex": "Texas",
+}  # fmt: skip
+_STATES_OR_WORDS = {
+    "Mass": "Massachusetts", "Wash": "Washington", "Miss": "Mississippi", "Ore": "Oregon", "Ill": "Illinois",
+    "Ala": "Alabama", "Ark": "Arkansas", "Del": "Delaware", "Ga": "Georgia", "Ind": "Indiana", "Kan": "Kansas",
+    "Ky": "Kentucky", "La": "Louisiana", "Md": "Maryland", "Mo": "Missouri", "Mont": "Montana", "Neb": "Nebraska",
+    "Nev": "Nevada", "Pa": "Pennsylvania", "Va": "Virginia", "Vt": "Vermont",
+}  # fmt: skip
+"""States only behind a party, or between the commas behind a city."""
 _COUNTED = {
     "No": "number", "Nos": "numbers", "Fig": "figure", "Figs": "figures", "Art": "article", "Arts": "articles",
     "Sec": "section", "Ch": "chapter", "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page",
@@ -149,13 +161,18 @@ def _initials(match: re.Match[str]) -> str:
     return match[0].replace(".", "") + _stop(match)
 
 
+def _state(match: re.Match[str]) -> str:
+    name = match["party"] or match["state"] or match["between"]
+    return (_STATES.get(name) or _STATES_OR_WORDS[name]) + _stop(match)
+
+
 def _latin(match: re.Match[str]) -> str:
     comma = "" if match.string[match.end() : match.end() + 1] in (",", ":") else ","
     words = _LATIN[match[0]]
     return words + (comma if words.lower() in ("for example", "that is") else "")
 
 
-KEYS = frozenset((*_TITLES, *_STREETS, *_PLACES, *_COUNTED, *_ANYWHERE, "D", "eg", "ie"))
+KEYS = frozenset((*_TITLES, *_STREETS, *_PLACES, *_COUNTED, *_ANYWHERE, *_STATES, *_STATES_OR_WORDS, "D", "eg", "ie"))
 """Words that an abbreviation's full stop may follow."""
 
 
@@ -207,4 +224,12 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"\bPh\.[ ]?D\.(?=(?P<rest>))"), lambda match: "PhD" + _stop(match)),
     (re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(_ANYWHERE)})\.(?![A-Za-z0-9])"), _anywhere),
     (re.compile(r"(?<=\s)vs(?=\s)"), "versus"),
+    (
+        re.compile(
+            rf"(?<=\b[DR]-)(?P<party>{any_of(_STATES | _STATES_OR_WORDS)})\.(?![A-Za-z0-9])|(?:(?<=[a-z], )|(?<=\bin )|"
+            rf"(?<=\bfrom ))(?P<state>{any_of(_STATES)})\.(?![A-Za-z0-9])|(?<=[a-z], )"
+            rf"(?P<between>{any_of(_STATES_OR_WORDS)})\.(?=,)"
+        ),
+        _state,
+    ),
 )

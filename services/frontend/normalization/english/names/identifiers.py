@@ -40,7 +40,8 @@ _ROOM = (
     r"[Rr]ooms?|[Ss]uites?|[Aa]pt\.?|[Aa]partments?|[Ff]lat|[Pp]orts?|[Gg]ates?|[Ff]light|[Hh]wy\.?|[Hh]ighway|"
     r"[Rr]oute|[Rr]te\.?|[Ii]nterstate|[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|"
     r"[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|"
-    r"[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse|RFC"
+    r"[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|Porsche|Ferrari|[Cc]ourse|RFC|RTX|GTX|RX|Radeon|GeForce|Quadro|"
+    r"Ryzen(?: [3579])?|Threadripper|Xeon|Snapdragon|Exynos|Dimensity|ThinkPad"
 )
 _SEVERAL = (
     r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|"
@@ -177,6 +178,23 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
+            r"\b(?P<road>(?:(?:I|CA)-|(?:US|SR|[Rr]oute|[Rr]te\.?|[Hh]wy\.?|[Hh]ighway|[Ii]nterstate)[ -])[0-9]{1,3})"
+            r"[ ](?P<point>[NSEW]B?)(?![A-Za-z0-9'’&-]|\.[ ][A-Z][a-z]+ (?:St|Ave|Rd|Blvd)\b)"
+        ),
+        lambda match: f"{match['road']} {_POINTS[match['point'][0]] if len(match['point']) == 1 else _bound(match)}",
+    ),
+    (
+        re.compile(r"(?<![\w-])i(?P<line>[3579])-(?P<number>[0-9]{4,5})(?P<kind>[A-Z]{0,3})(?![\w-])"),
+        # Core i7-12700K: twelve seven hundred K.
+        lambda match: (
+            f"i {numerals.cardinal(match['line'])} "
+            f"{numerals.cardinal(match['number'][:-3]) + ' ' if len(match['number']) == 5 else ''}"
+            f"{numerals.short(match['number'][-3:] if len(match['number']) == 5 else match['number'])} "
+            f"{' '.join(match['kind'])}"
+        ).rstrip(),
+    ),
+    (
+        re.compile(
             rf"\b(?P<name>{_ROOM})[ ](?:#|(?P<counted>number |code "
             rf"))?(?:(?P<before>[A-Z]{{1,2}})-?)?(?P<number>[0-9]{{1,5}})"
             r"(?:-?(?P<letter>[A-Za-rt-z]))?(?![\w%/]|[.,:][0-9]|-[0-9])"
@@ -237,6 +255,18 @@ CITY_AND_STATE: Rule = (
     re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _AMBIGUOUS_STATES)})\b(?!['’-])"),
     lambda match: match["city"] + _STATES[match["state"]],
 )
+AVENUE: Rule = (
+    re.compile(
+        r"(?P<name>\b(?:[A-Z][a-z]{1,15}|[0-9]{1,3}(?:st|nd|rd|th)|[a-z]{3,9}(?:th|first|second|third))[ ])"
+        r"Ave(?![A-Za-z.'’]|[ ]Maria)"
+    ),
+    r"\g<name>Avenue",
+)
+"""Without a full stop."""
+
+
+def _bound(match: re.Match[str]) -> str:
+    return f"{_POINTS[match['point'][0]].lower()}bound"
 
 
 def _short_code(code: str) -> str:

@@ -27,6 +27,7 @@ SPOKEN = {
     "sqlite": "S Q Lite", "ios": "I O S", "icloud": "iCloud", "goroutine": "go routine", "wlan": "W LAN",
     "bgp": "B G P", "lvm": "L V M", "vpc": "V P C", "cicd": "C I C D", "devops": "dev ops", "mlops": "M L ops",
     "nvme": "N V M E", "btrfs": "butter F S", "ext4": "ext four", "numpy": "Num Pie", "scipy": "Sci Pie",
+    "blvd": "Boulevard", "pkwy": "Parkway", "expy": "Expressway", "tpke": "Turnpike",
     "pypi": "Pie P I", "pytest": "Pie Test", "pytorch": "Pie Torch", "pyspark": "Pie Spark", "pyyaml": "Pie YAML",
 }  # fmt: skip
 """Keys are lower-case words."""
@@ -212,6 +213,7 @@ PATHS: tuple[Rule, ...] = (
         re.compile(r"(?<![\w)\]%/.-])(?<![0-9] )(?P<dashes>-)(?P<name>[A-Za-z]|[a-z]{2,4})(?P<value>)(?=[ .,;:!?)]|$)"),
         _flag,
     ),
+    (re.compile(r"(?<=[a-z] )(?P<dashes>-)(?P<name>[A-Za-z][0-9]{1,2})(?P<value>)(?=[ .,;:!?)]|$)"), _flag),
     (re.compile(rf"(?<![A-Za-z0-9])[A-Za-z]:\\(?:[A-Za-z0-9_. -]{{1,40}}\\){{0,12}}{_PART}"), _path),
     (re.compile(rf"(?<![\w/.:<)-])(?:~|\.{{1,2}})?/{_PART}(?:/{_PART}){{0,16}}/?"), _path),
     (re.compile(rf"(?<![\w/.])(?:{_PART}/){{1,16}}[A-Za-z0-9_-]{{1,40}}\.(?:{_ENDINGS})\b"), _path),

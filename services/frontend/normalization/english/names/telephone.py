@@ -18,10 +18,28 @@ def spoken_groups(written: str) -> str:
     return ("plus " if written.startswith("+") else "") + ", ".join(numerals.digits(group) for group in groups)
 
 
+_PRESSED = re.compile(
+    r"\b(?:press|hit|dial|push|tap|type|enter|followed by|then)(?: the)? $|"
+    r"\b(?:press|hit|dial|push|tap|type|enter|followed by)\b[^.!?\n]{0,48}(?:\b(?:or|and|then|by)(?: the)?|,) $",
+    re.IGNORECASE,
+)
+_KEY_NAMED = re.compile(r"[ ](?:key|sign|button|symbol)\b")
+_KEYS = {"#": "pound", "*": "star"}
+
+
+def _key(match: re.Match[str]) -> str:
+    """A key of a telephone that somebody is asked to press."""
+    text = match.string
+    pressed = _PRESSED.search(text, max(0, match.start() - 64), match.start()) or (
+        text[: match.start()].endswith("the ") and _KEY_NAMED.match(text, match.end())
+    )
+    return _KEYS[match["key"]] if pressed else match[0]
+
+
+KEYS: tuple[Rule, ...] = ((re.compile(r"(?<= )(?P<key>[#*])(?![\w#*]|[ ][0-9])"), _key),)
 RULES: tuple[Rule, ...] = (
-    # Codes and keys of a telephone.
+    # Codes of a telephone.
     (re.compile(r"(?:^|(?<=[ (\"“]))\*(?=[0-9]{2,3}(?![\w*]|[.,][0-9]))(?<![0-9)] \*)"), "star "),
-    (re.compile(r"(?<=[Pp]ress )#(?!\w)"), "pound"),
     (
         re.compile(
             r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}"
@@ -62,7 +80,10 @@ RULES: tuple[Rule, ...] = (
         lambda match: spoken_groups(match[0]),
     ),
     (
-        re.compile(r"(?<![\w.,$£€/#-])911(?![\w%/-]|[.,][0-9]|[ ](?:people|miles|kilometers|votes|pages|students)\b)"),
+        re.compile(
+            r"(?<![\w.,$£€/#-])(?<!Porsche )911(?![\w%/-]|[.,][0-9]|[ ]"
+            r"(?:people|miles|kilometers|votes|pages|students)\b)"
+        ),
         "nine one one",
     ),
     (

@@ -60,12 +60,22 @@ def _between(match: re.Match[str]) -> str:
 def _multiplied(match: re.Match[str]) -> str:
     left, right = match["left"], match["right"]
     by = (len(left) >= 3 and len(right) >= 3) or re.match(_DIMENSION, match.string[match.end() : match.end() + 14])
+    if re.fullmatch("[1-9][0-9]?[x×][1-9][0-9]?", match[0]) and _ARTICLE.search(
+        match.string, max(0, match.start() - 12), match.start()
+    ):
+        return f"{amount(left)} by {amount(right)}"
     if match["several"]:
         return f"{amount(left)} by {plural(amount(right))}"
     third = f" by {amount(match['third'])}" if match["third"] else ""
     if by and len(left) >= 3 and (left + right).isdigit():
         return f"{short(left)} by {short(right)}"
     return f"{amount(left)} {'by' if by or third else 'times'} {amount(right)}{third}"
+
+
+_ARTICLE = re.compile(
+    r"\b(?:an?|the|his|her|my|your|our|their|this|that|each|every|another|old|new)[ ]$", re.IGNORECASE
+)
+"""In front of a thing that is called by its two dimensions: a 2x4."""
 
 
 IN_FRONT: tuple[Rule, ...] = (

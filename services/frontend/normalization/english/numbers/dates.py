@@ -20,7 +20,7 @@ _LONG = "|".join(MONTHS)
 _SHORT = "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec"
 _MONTH = rf"(?P<month>{_LONG}|(?:{_SHORT})\b\.?)"
 _DAY = r"(?P<day>0?[1-9]|[12][0-9]|3[01])"
-_WEEKDAY = "Mon|Tues?|Weds?|Thurs?|Thur|Fri|Sat|Sun"
+_WEEKDAY = "Mon|Tues?|Weds?|Thu(?:rs?)?|Fri|Sat|Sun"
 _YEAR = r"[12][0-9]{3}"
 _APART = r"(?<![\w.,/$£€:-])"
 _DATED = (
@@ -123,7 +123,7 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(
             rf"\b(?P<day>{_WEEKDAY})(?=,?:?[ ](?:(?:{_LONG}|(?:{_SHORT})\b\.?)[ ][0-9]|[0-9]{{1,2}}"
-            rf"(?::[0-9]{{2}}|[ ]?(?:[ap]\.?m|[AP]M)|[ ]?[-–][ ]?[0-9])))"
+            rf"(?::[0-9]{{2}}|/[0-9]{{1,2}}|[ ]?(?:[ap]\.?m|[AP]M)|[ ]?[-–][ ]?[0-9])))"
         ),
         lambda match: _DAYS[match["day"]],
     ),
@@ -195,6 +195,24 @@ WEEKDAYS: Rule = (
     re.compile(rf"\b(?P<first>{_WEEKDAY})\.?[ ]?[-–][ ]?(?P<last>{_WEEKDAY})\b\.?"),
     lambda match: f"{_DAYS[match['first']]} to {_DAYS[match['last']]}",
 )
+BARE_WEEKDAYS: tuple[Rule, ...] = (
+    (
+        re.compile(
+            r"\b(?P<day>Tues?|Weds?|Thu(?:rs?)?|Fri)(?=[ ](?:at (?:[0-9]|noon\b|midnight\b)|morning\b|afternoon\b|"
+            rf"evening\b|night\b|the [0-9]|(?:and|or|to|through) (?:{_WEEKDAY})\b))"
+        ),
+        lambda match: _DAYS[match["day"]],
+    ),
+    (
+        re.compile(
+            rf"(?<=day )(?P<between>and|or|to|through) (?P<day>{_WEEKDAY})(?![A-Za-z'’.])|"
+            r"(?P<before>\b(?:[Oo]n|by|until|till|[Nn]ext|[Ll]ast|this|[Ee]very|each)) "
+            r"(?P<last>Tues?|Weds?|Thu(?:rs?)?|Fri)(?![A-Za-z'’.]|[ ][A-Z])"
+        ),
+        lambda match: f"{match['between'] or match['before']} {_DAYS[match['day'] or match['last']]}",
+    ),
+)
+"""Abbreviations without a full stop that are no words."""
 SHORTENED: tuple[Rule, ...] = (
     (re.compile(rf"\b(?P<day>{_WEEKDAY})\.{_BEHIND_A_DAY}"), lambda match: _DAYS[match["day"]]),
     (

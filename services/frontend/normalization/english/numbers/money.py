@@ -47,6 +47,9 @@ _PER = {
     "min": "minute", "minute": "minute", "mi": "mile", "mile": "mile", "ft": "foot", "share": "share", "ton": "ton",
     "barrel": "barrel", "piece": "piece", "kWh": "kilowatt hour", "GB": "gigabyte", "call": "call", "L": "liter",
     "l": "liter", "m": "meter", "km": "kilometer", "sqft": "square foot", "word": "word", "page": "page", "ea": "piece",
+    "bbl": "barrel", "sq ft": "square foot", "sq. ft": "square foot", "hrs": "hour", "lbs": "pound", "t": "ton",
+    "MWh": "megawatt hour", "TB": "terabyte", "W": "watt", "kW": "kilowatt", "mL": "milliliter", "g": "gram",
+    "mg": "milligram", "bu": "bushel", "pp": "person",
 }  # fmt: skip
 
 
@@ -92,9 +95,12 @@ def _by_code(match: re.Match[str]) -> str:
 
 
 def _rated(match: re.Match[str]) -> str:
-    return f"{_money(match)} per {_PER[match['rate']]}" if match["rate"] else _money(match)
+    rates = [_PER.get(rate, rate) for rate in (match["rate"], match["also"]) if rate]
+    return " per ".join([_money(match), *rates])
 
 
+_RATE = rf"(?:{any_of(_PER)}|(?=[a-z]{{0,2}}[aeiou])[a-z]{{3,10}})(?![A-Za-z0-9])"
+"""A unit, or a word: $9/glass."""
 _START = r"(?<![\w.,])"
 RULES: tuple[Rule, ...] = (
     (re.compile(rf"{_START}(?P<amount>{NUMBER})[ ]?(?P<sign>[€₽₺₫₴₪£])(?![0-9])"), r"\g<sign>\g<amount>"),
@@ -104,7 +110,8 @@ RULES: tuple[Rule, ...] = (
         re.compile(
             rf"(?:\b(?P<country>US|AU?|CA?|HK|NZ|S))?(?P<sign>{_SIGN})[ ]?(?:(?P<low>{NUMBER})(?P<lowscale>[kKmMbB])?[ "
             f"]?-[ ]?(?:{_SIGN})?)?(?P<high>{NUMBER})"
-            rf"(?:{_SCALE})?(?![0-9]|[.,][0-9])(?:[ ]?/[ ]?(?P<rate>{any_of(_PER)})(?![A-Za-z0-9]))?{_FOLLOWED}"
+            rf"(?:{_SCALE})?(?![0-9]|[.,][0-9])(?:[ ]?/[ ]?(?P<rate>{_RATE})(?:/(?P<also>{_RATE}))?"
+            rf"(?![A-Za-z0-9]))?{_FOLLOWED}"
         ),
         _rated,
     ),

@@ -105,26 +105,30 @@ def _of_letters(match: re.Match[str]) -> str:
     return re.sub("[0-9]+", lambda figures: f" {numerals.short(figures[0])} ", match[0]).strip()
 
 
+_OF_A_KIND = re.compile(
+    r"[ ](?:run|race|walk|TV|tv|video|monitor|display|screen|resolution|movie|footage|camera|event)\b"
+)
+_SEVERAL = re.compile(
+    "[ ](?!(?:at|is|was|are|and|or|in|on|with|for|to|from|by|but|than|if|when|as|via|over|only|too|also|looks?|needs?|"
+    "works?|now|here|there|right|because|while|without|that|so|"
+    "videos|monitors|displays|screens|movies|films?|cameras|webcams?|projectors?|panels?|streams?|streaming|"
+    "playback|content|support|recordings?|output|quality|upscaling|gaming|television|televisions|sets?|clips?|"
+    r"trailers?|broadcasts?|signals?|textures?|version|restoration|remaster|capture|editing|images?|pictures?)\b)[a-z]"
+)
+"""Behind a number that counts; not behind 4K and 8K as a resolution."""
+
+
 def _scaled(match: re.Match[str]) -> str:
-    if (
-        re.match(
-            r"[ ](?:run|race|walk|TV|tv|video|monitor|display|screen|resolution|movie|footage|camera|event)\b",
-            match.string[match.end() : match.end() + 12],
-        )
-        or (
-            match["scale"] == "K"
-            and not match["low"]
-            and (
-                (
-                    match["count"] in ("5", "10")
-                    and re.search(r"\b(?:an?|the|ran|run)[ ]$", match.string[max(0, match.start() - 5) : match.start()])
-                )
-                # A resolution, unless something is counted.
-                or (
-                    match["count"] in ("4", "8")
-                    and not re.match("[ ][a-z]", match.string[match.end() : match.end() + 2])
-                )
+    if (match["scale"] in "kK" and _OF_A_KIND.match(match.string, match.end())) or (
+        match["scale"] == "K"
+        and not match["low"]
+        and (
+            (
+                match["count"] in ("5", "10")
+                and re.search(r"\b(?:an?|the|ran|run)[ ]$", match.string[max(0, match.start() - 5) : match.start()])
             )
+            # A resolution, unless something is counted.
+            or (match["count"] in ("4", "8") and not _SEVERAL.match(match.string, match.end()))
         )
     ):
         return f"{numerals.amount(match['count'])} K"

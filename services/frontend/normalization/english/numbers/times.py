@@ -3,7 +3,8 @@
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.segmentation.sentence_ends import POINT_IN_TIME
+from services.frontend.segmentation.hours import HOUR_OF_A_THING, POINT_IN_TIME, weekday_opens
+from services.frontend.segmentation.sentence_ends import OPENERS
 from services.frontend.text.rules import Rule
 
 _HALF = r"(?P<half>[ ]?(?:[ap]\.m\.|[AP]\.M\.|[ap]m\b|[AP]M\b))"
@@ -15,7 +16,7 @@ _BOOKS = (
 )
 _RATIO = (
     r"(?=[ -](?:ratio|split|mix|mixture|odds|aspect|scale|proportion|favorite|win|loss|lead|victory|gear|slope|vote|"
-    r"draw|tie|score)\b)"
+    r"draw|tie|score|dilution|solution|blend|concentration|with water|in water)\b)"
 )
 
 
@@ -37,12 +38,27 @@ def _half(written: str | None) -> str:
     return "" if written is None else f" {written.strip().replace('.', '').upper()}"
 
 
+_WORD = re.compile(r"[ ]([A-Za-z]+)")
+
+
+def _blanks(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
 def _stop(match: re.Match[str]) -> str:
     """`p.m.` has consumed the full stop of the sentence."""
     half = match["half"] or ""
     after = match.string[match.end() : match.end() + 3]
-    if not half.endswith(".") or POINT_IN_TIME.match(match.string, match.end() + 1):
+    if not half.endswith("."):
         return ""
+    if POINT_IN_TIME.match(match.string, match.end() + 1):
+        sentence = match.string[max(match.string.rfind(mark, 0, match.start()) for mark in ".!?") + 1 :]
+        behind = len(sentence) - len(match.string) + match.end()
+        return "." if weekday_opens(sentence.lstrip(), behind - _blanks(sentence), len(sentence)) else ""
+    if HOUR_OF_A_THING.search(match.string, max(0, match.start() - 12), match.end()):
+        following = _WORD.match(match.string, match.end())
+        if following and following[1].lower() not in OPENERS:
+            return ""
     return "." if not after.strip() or (after[0] == " " and after[1:2].isupper()) else ""
 
 
@@ -108,7 +124,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?P<lead>\b(?:[Ss]cale|[Rr]atio|[Oo]dds)(?: is| was| of| are){0,2} "
+            r"(?P<lead>\b(?:(?:[Ss]cale|[Rr]atio|[Oo]dds)(?: is| was| of| are){0,2}|"
+            r"(?:[Dd]ilut(?:e|ed|ing)|[Mm]ix(?:ed|ing)?|[Bb]lend(?:ed)?)(?: (?!at\b)[a-z]{1,10}){0,2}) "
             r")(?P<left>[0-9]{1,4}):(?P<right>[0-9]{1,4})(?![0-9:])"
         ),
         lambda match: match["lead"] + _to(match),

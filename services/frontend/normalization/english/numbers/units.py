@@ -98,8 +98,8 @@ _NO_NOUN = (
     "the|it|they|we|you|he|she|can|has|have|had|should|would|between|before|after|back|off|up|down|above|below|north|"
     "south|east|west|then|too|only|now|because|while|during|since|through|without|around|inside|outside|per"
 )
-_NOUN_FOLLOWS = re.compile(rf"[ -](?!(?:{_NO_NOUN})\b)(?:[a-z]{{3}}|[A-Z]{{2}})")
-_ONE_OF_THEM = re.compile(
+NOUN_FOLLOWS = re.compile(rf"[ -](?!(?:{_NO_NOUN})\b)(?:[a-z]{{3}}|[A-Z]{{2}})")
+ONE_OF_THEM = re.compile(
     r"\b(?:an?[ ](?:[a-z]{3,10}[ ])?|(?:the|this|that|his|her|my|your|our|their|every|each|another)[ ])$", re.IGNORECASE
 )
 _SEAT = re.compile(
@@ -128,15 +128,15 @@ def _per(match: re.Match[str]) -> str:
     return f" per {name}{' squared' if power in ('²', '^2') else ' cubed' if power else ''}"
 
 
-def _attributive(match: re.Match[str]) -> bool:
+def is_attributive(match: re.Match[str]) -> bool:
     """Whether the measure precedes the noun that it describes: a 5 km run, a 15-oz can."""
     if match["joint"] == "-":
         return re.match(r"[ -][a-z]{3}", match.string[match.end() : match.end() + 4]) is not None
-    one_of_them = _ONE_OF_THEM.search(match.string, max(0, match.start() - 20), match.start())
-    return one_of_them is not None and _NOUN_FOLLOWS.match(match.string, match.end()) is not None
+    one_of_them = ONE_OF_THEM.search(match.string, max(0, match.start() - 20), match.start())
+    return one_of_them is not None and NOUN_FOLLOWS.match(match.string, match.end()) is not None
 
 
-def _amounts(match: re.Match[str], between: str = "to") -> str:
+def amounts_of(match: re.Match[str], between: str = "to") -> str:
     """The amount, after the lower end of its range where there is one."""
     low = f"{spoken_quantity(match['low'])} {between} " if match["low"] else ""
     return low + spoken_quantity(match["high"])
@@ -144,20 +144,20 @@ def _amounts(match: re.Match[str], between: str = "to") -> str:
 
 def _measure(match: re.Match[str]) -> str:
     one, many = _names(match)
-    singular = _attributive(match) or (not match["low"] and is_singular(match["high"]))
-    return f"{_amounts(match)} {one if singular else many}{_per(match)}{_full_stop_after(match)}"
+    singular = is_attributive(match) or (not match["low"] and is_singular(match["high"]))
+    return f"{amounts_of(match)} {one if singular else many}{_per(match)}{full_stop_after(match)}"
 
 
-def _full_stop_after(match: re.Match[str]) -> str:
+def full_stop_after(match: re.Match[str]) -> str:
     """The full stop of an abbreviation is removed, that of a sentence stays."""
     goes_on = match["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", match.string[match.end() : match.end() + 2])
     return "" if goes_on else "."
 
 
 def _of_inches(match: re.Match[str]) -> str:
-    attributive = match["joint"] == "-" or (match["joint"] == " " and _attributive(match))
-    amounts = _amounts(match, "by" if match["by"] and match["by"].strip() in "x×" else "to")
-    return f"{amounts} {'inch' if is_singular(match['high']) or attributive else 'inches'}{_full_stop_after(match)}"
+    attributive = match["joint"] == "-" or (match["joint"] == " " and is_attributive(match))
+    amounts = amounts_of(match, "by" if match["by"] and match["by"].strip() in "x×" else "to")
+    return f"{amounts} {'inch' if is_singular(match['high']) or attributive else 'inches'}{full_stop_after(match)}"
 
 
 def _feet_and_inches(match: re.Match[str]) -> str:
@@ -185,13 +185,13 @@ def _minutes(match: re.Match[str]) -> str:
 
 
 def _ampere(match: re.Match[str]) -> str:
-    return f"{spoken_quantity(match['high'])} {'amp' if match['high'] == '1' or _attributive(match) else 'amps'}"
+    return f"{spoken_quantity(match['high'])} {'amp' if match['high'] == '1' or is_attributive(match) else 'amps'}"
 
 
 def _degrees(match: re.Match[str]) -> str:
     if _SEAT.search(match.string, max(0, match.start() - 20), match.start()):
         return match[0]
-    return f"{_amounts(match)} degrees {'Celsius' if match['scale'] == 'C' else 'Fahrenheit'}"
+    return f"{amounts_of(match)} degrees {'Celsius' if match['scale'] == 'C' else 'Fahrenheit'}"
 
 
 def with_inches(text: str) -> str:
@@ -210,8 +210,8 @@ def with_inches(text: str) -> str:
             spoken.append(match[0])
             continue
         article = match.string[max(0, match.start() - 2) : match.start()].lower() in ("a ", "n ")
-        attributive = article and _NOUN_FOLLOWS.match(text, match.end())
-        spoken.append(f"{_amounts(match, 'by')} {'inch' if attributive or is_singular(match['high']) else 'inches'}")
+        attributive = article and NOUN_FOLLOWS.match(text, match.end())
+        spoken.append(f"{amounts_of(match, 'by')} {'inch' if attributive or is_singular(match['high']) else 'inches'}")
     return "".join([*spoken, text[start:]])
 
 
