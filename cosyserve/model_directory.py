@@ -156,11 +156,13 @@ class ModelDirectory:
         the same files can be loaded. Raises ModelError for a missing file.
         """
         file_states = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
-        if file_states not in self._hashes:
-            hashed = self._hashes[file_states] = Future[str]()
+        known = self._hashes.get(file_states)
+        if known is None or (known.done() and known.exception() is not None):
+            known = Future[str]()
             files = [(name, self.file(name)) for name, _, _ in file_states]
-            threading.Thread(target=_hash, args=(files, hashed), name="content-hash", daemon=True).start()
-        return self._hashes[file_states]
+            threading.Thread(target=_hash, args=(files, known), name="content-hash", daemon=True).start()
+            self._hashes[file_states] = known
+        return known
 
 
 def _hash(files: Sequence[tuple[str, Path]], hashed: "Future[str]") -> None:
@@ -170,6 +172,8 @@ def _hash(files: Sequence[tuple[str, Path]], hashed: "Future[str]") -> None:
             digest.update(name.encode())
             with path.open("rb") as stream:
                 hashlib.file_digest(stream, lambda: digest)  # updates it
+    except OSError as error:
+        hashed.set_exception(ModelError(f"{error.filename or path}: {error.strerror or error}"))
     except Exception as error:
         hashed.set_exception(error)
     else:

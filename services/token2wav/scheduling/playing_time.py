@@ -47,6 +47,8 @@ class PlayingTime:
         """The same, and they are delivered."""
         seconds = self.seconds(samples, last=last)
         self.skip(samples)
+        if last:
+            self._quiet = 0
         self.is_heard = self.is_heard or self._is_audible
         return seconds
 

@@ -12,6 +12,8 @@ from collections.abc import MutableMapping
 
 CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 """Read by oneDNN when it needs its first kernel."""
+OLDER_NAME = "DNNL_PRIMITIVE_CACHE_CAPACITY"
+"""By which oneDNN knows the same."""
 KERNELS = 4096
 """About 90 KB each; what is spoken at other speeds or in other profiles has shapes of its own."""
 
@@ -21,4 +23,5 @@ def keep_compiled_kernels(environ: MutableMapping[str, str] = os.environ) -> Non
 
     For the whole process, and of no effect once it has computed a convolution.
     """
-    environ.setdefault(CAPACITY, str(KERNELS))
+    if OLDER_NAME not in environ:
+        environ.setdefault(CAPACITY, str(KERNELS))

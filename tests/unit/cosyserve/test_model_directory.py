@@ -2,7 +2,10 @@
 named.
 """
 
+import errno
+import hashlib
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -71,6 +74,16 @@ def test_missing_directory_and_file(tmp_path: Path) -> None:
         ModelDirectory(tmp_path).file("llm.pt")
     with pytest.raises(ModelError, match=r"cosyvoice\*\.yaml: missing; a model directory needs one"):
         ModelDirectory(tmp_path).config()
+
+
+def test_a_hash_that_failed_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = ModelDirectory(tmp_path)
+    (tmp_path / "llm.pt").write_bytes(b"weights")
+    with monkeypatch.context() as patched:
+        patched.setattr(hashlib, "file_digest", Mock(side_effect=OSError(errno.EIO, "broken disk", "llm.pt")))
+        with pytest.raises(ModelError, match=r"llm\.pt: broken disk"):
+            directory.content_hash(["llm.pt"])
+    assert directory.content_hash(["llm.pt"]) == directory.begin_hash(["llm.pt"]).result()
 
 
 def test_content_hash_follows_content_and_names(tmp_path: Path) -> None:

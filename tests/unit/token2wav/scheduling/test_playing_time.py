@@ -62,6 +62,12 @@ def test_all_of_the_last_audio_counts() -> None:
     assert delivered([sound(0.5), np.concatenate([sound(0.5), silence(0.4)])]) == pytest.approx([0.5, 0.9])
 
 
+def test_behind_the_last_audio_nothing_is_kept_back() -> None:
+    time = PlayingTime(withholds=True)
+    time.deliver(np.concatenate([sound(0.5), silence(0.4)]), last=True)
+    assert time.withheld_seconds == 0
+
+
 def test_what_is_asked_before_the_delivery_is_what_the_delivery_says() -> None:
     time = PlayingTime(withholds=True)
     for piece in (silence(0.1), np.concatenate([sound(0.5), silence(0.3)]), silence(0.2), sound(1.0)):
