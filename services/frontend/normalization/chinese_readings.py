@@ -131,10 +131,16 @@ _LAST: tuple[Rule, ...] = (
 """After the rules for numbers."""
 
 
+_VERSION = re.compile(r"(?:[A-Za-z]|版本?|系统|升级|更新|固件)[^0-9。！？；，\n]{0,4}$")
+
+
 def _dotted(match: re.Match[str]) -> str:
-    """Digit by digit, but for the first part of a version: iOS 17.4.1."""
+    """Digit by digit, but for the first part of a version: iOS 17.4.1. Elsewhere three parts may be
+    a date.
+    """
     first, *parts = match[0].split(".")
-    is_version = len(parts) == 2 and len(first) == 2 and first[0] != "0"
+    named = _VERSION.search(match.string, max(0, match.start() - 8), match.start()) is not None
+    is_version = named and len(parts) == 2 and len(first) == 2 and first[0] != "0"
     return "点".join([cardinal(first) if is_version else digits(first), *map(digits, parts)])
 
 

@@ -96,10 +96,18 @@ def _score(match: re.Match[str]) -> str:
 
 
 def _pressure(match: re.Match[str]) -> str:
-    if match["lead"] is None and match["unit"] is None:
+    """Systole and diastole; other pairs behind a word for it stay (高血压占20/50例)."""
+    pairs = [(match["above"], match["below"])]
+    if match["higher"]:
+        pairs.append((match["higher"], match["lower"]))
+    if any(
+        int(above) <= int(below) or (match["lead"] and not (int(above) in _SYSTOLE and int(below) in _DIASTOLE))
+        for above, below in pairs
+    ) or (match["lead"] is None and match["unit"] is None):
         return match[0]
     unit = "毫米汞柱" if match["unit"] else ""
-    return f"{match['lead'] or ''}{cardinal(match['above'])}，{cardinal(match['below'])}{unit}"
+    joint = re.sub("[ ]?[-—~～–][ ]?", "到", match["joint"] or "")
+    return f"{match['lead'] or ''}{joint.join(f'{cardinal(above)}，{cardinal(below)}' for above, below in pairs)}{unit}"
 
 
 def _parts(match: re.Match[str]) -> str:
@@ -112,6 +120,8 @@ def _parts(match: re.Match[str]) -> str:
     return match[0] if part != whole else f"{cardinal(part)}比{cardinal(whole)}"
 
 
+_SYSTOLE, _DIASTOLE = range(60, 261), range(30, 161)
+_BETWEEN = r"(?:(?!血压)[^0-9\n。！？；，药第])"
 _PAIR = rf"{NUMBER}[ ]?[-—:：∶][ ]?{NUMBER}"
 _SHARES = rf"{NUMBER}(?:[ ]?[:：∶][ ]?{NUMBER}){{1,4}}"
 SCORES: tuple[Rule, ...] = (
@@ -125,8 +135,11 @@ SCORES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?P<lead>血压[^0-9\n。！？；，]{0,6})?(?<![0-9./])(?P<above>[0-9]{2,3})/(?P<below>[0-9]{2,3})"
-            "(?![0-9./年月日])(?P<unit>[ ]?(?:mmHg|毫米汞柱))?"
+            rf"(?P<lead>(?<![高低])血压{_BETWEEN}{{0,6}}|血压{_BETWEEN}{{0,5}}[为是达到]{_BETWEEN}{{0,2}})?"
+            r"(?<![0-9./])(?P<above>[0-9]{2,3})/(?P<below>[0-9]{2,3})(?![0-9])"
+            r"(?:(?P<joint>[降升涨]?[到至为]|[、，或和与]|[ ]?[-—~～–][ ]?)"
+            r"(?P<higher>[0-9]{2,3})/(?P<lower>[0-9]{2,3}))?"
+            "(?![0-9./年月日]|[ ]?(?:[例期人次天名个片粒周岁位户份]|小时|毫[克升]|mg))(?P<unit>[ ]?(?:mmHg|毫米汞柱))?"
         ),
         _pressure,
     ),

@@ -247,7 +247,11 @@ ROMAN: tuple[Rule, ...] = (
         _listed,
     ),
     (
-        re.compile(r"\bWW[ -]?(?P<numeral>I{1,3}|[123])(?![A-Za-z0-9])"),
+        # Behind a blank, an I may be the pronoun.
+        re.compile(
+            r"\bWW(?:-| (?!I\b)| (?=I (?:and|or|to|era|veterans?|memorials?|ended|history)\b))?"
+            r"(?P<numeral>I{1,3}|[123])(?![A-Za-z0-9])"
+        ),
         lambda match: (
             f"World War {cardinal(match['numeral'] if match['numeral'].isdigit() else str(len(match['numeral'])))}"
         ),

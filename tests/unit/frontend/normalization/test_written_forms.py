@@ -103,6 +103,27 @@ SPOKEN = {
     ),
     "an 8' x 10' rug, 12' x 9'6\" x 8'": ("an eight foot by ten foot rug, twelve feet by nine feet six by eight feet"),
     "the 6 p.m. Delta flight; at 6 p.m. Delta left.": "the six PM Delta flight; at six PM. Delta left.",
+    "Blend until 2:30, mix for 1:30; mix the paint 3:00; the mix starts 4:30.": (
+        "Blend until two thirty, mix for one thirty; mix the paint three o'clock; the mix starts four thirty."
+    ),
+    "Mix it 1:10 or blend 2:30 with water": "Mix it one to ten or blend two to thirty with water",
+    "Mix it 1:100.": "Mix it one to one hundred.",
+    "We ship 14 kt rings. The current ring is 14 kt.": "We ship fourteen kt rings. The current ring is fourteen kt.",
+    "Winds are light, ring is 14 kt. Currents of 3 kt.": (
+        "Winds are light, ring is fourteen kt. Currents of three knots."
+    ),
+    "$40/off, $30/each, $10/day/and up, $9/monthly": (
+        "forty dollars off, thirty dollars each, ten dollars per day and up, nine dollars monthly"
+    ),
+    "Vitamin -B12, rated -B2, make -j8": "Vitamin -B twelve, rated -B two, make dash J eight",
+    "Did Ave call? Hello Ave, on Park Ave": "Did Ave call? Hello Ave, on Park Avenue",
+    "I have I-9 E forms on I-80 E": "I have I nine E forms on I eighty East",
+    "WW I think; WW II, WW I and so on": "WW I think; World War two, World War one and so on",
+    "Friday to Mon Repos, Mon to Fri at 9": "Friday to Mon Repos, Monday to Friday at nine",
+    "Then # is a comment": "Then number is a comment",
+    "300 bps on dial-up": "three hundred bits per second on dial-up",
+    "The 3x5=15 rule": "The three times five equals fifteen rule",
+    "my grandma, Pa., and Bob of Reading, Pa., left": "my grandma, Pa., and Bob of Reading, Pennsylvania, left",
     "We met at 5 p.m. Monday was busy.": "We met at five PM. Monday was busy.",
     "The call at 5 p.m. Monday was long.": "The call at five PM Monday was long.",
 }
@@ -136,6 +157,14 @@ def test_a_form_is_read_by_what_is_next_to_it(written: str) -> None:
         ("浓度1-2%，浓度1-2，比分3-1", "浓度百分之一到二，浓度一比二，比分三比一"),
         ("面积5m²，x²，W/m²", "面积五平方米，x的平方，W/m²"),
         ("Vol.3，Ver. 2.0", "Vol 三，Ver 二点零"),
+        ("100元/场次，50元/床位/晚，2元/颗粒", "每场次一百元，每晚每床位五十元，每颗粒两元"),
+        ("3元/股票，8元/碗面，90元/月票，3万元/年薪", "三元/股票，八元/碗面，九十元/月票，三万元/年薪"),
+        ("5元/天然气，5元/天起，8元/斤左右，3元/人的", "五元/天然气，每天五元起，每斤八元左右，每人三元的"),
+        ("高血压占20/50例，血压12/24小时监测", "高血压占五十分之二十例，血压二十四分之十二小时监测"),
+        ("血压药10/20毫克，血压计第12/24期", "血压药二十分之十毫克，血压计第二十四分之十二期"),
+        ("高血压120/80，高血压为160/100", "高血压120/80，高血压为一百六十，一百"),
+        ("血压正常值90/60到120/80。", "血压正常值九十，六十到一百二十，八十。"),
+        ("日期24.5.12，版本24.5.12", "日期二四点五点一二，版本二十四点五点一二"),
         ("24/7客服，24/70", "七天二十四小时客服，七十分之二十四"),
     ],
 )

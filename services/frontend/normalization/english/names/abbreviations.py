@@ -161,7 +161,13 @@ def _initials(match: re.Match[str]) -> str:
     return match[0].replace(".", "") + _stop(match)
 
 
+_CITY = re.compile(r"\b[A-Z][a-z]+, $")
+
+
 def _state(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 24) : match.start()]
+    if not match["party"] and before.endswith(", ") and not _CITY.search(before):
+        return match[0]
     name = match["party"] or match["state"] or match["between"]
     return (_STATES.get(name) or _STATES_OR_WORDS[name]) + _stop(match)
 

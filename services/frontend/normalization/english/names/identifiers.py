@@ -179,7 +179,8 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(
             r"\b(?P<road>(?:(?:I|CA)-|(?:US|SR|[Rr]oute|[Rr]te\.?|[Hh]wy\.?|[Hh]ighway|[Ii]nterstate)[ -])[0-9]{1,3})"
-            r"[ ](?P<point>[NSEW]B?)(?![A-Za-z0-9'’&-]|\.[ ][A-Z][a-z]+ (?:St|Ave|Rd|Blvd)\b)"
+            r"(?<!\bI-9)[ ](?P<point>[NSEW]B?)(?![A-Za-z0-9'’&-]|[ ](?:forms?|visas?)\b|"
+            r"\.[ ][A-Z][a-z]+ (?:St|Ave|Rd|Blvd)\b)"
         ),
         lambda match: f"{match['road']} {_POINTS[match['point'][0]] if len(match['point']) == 1 else _bound(match)}",
     ),
@@ -255,9 +256,16 @@ CITY_AND_STATE: Rule = (
     re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _AMBIGUOUS_STATES)})\b(?!['’-])"),
     lambda match: match["city"] + _STATES[match["state"]],
 )
+_NO_ROAD = (
+    "Hello|Hi|Hey|Dear|Hail|Thanks?|Sorry|Please|Good|Poor|Dr|Mr|Mrs|Ms|Miss|Aunt|Uncle|Did|Do|Does|Is|Was|Are|"
+    "Were|Has|Have|Had|Can|Could|Will|Would|Should|May|Might|Must|And|But|Or|So|If|When|Then|Because|While|As|"
+    "Who|What|Where|Why|How|Let|Ask|Call|Tell|Meet|See|Give|With|For|From|To|Like|Yes|No|Oh|Ah|Well|Now|Today|My|Our|The"
+)
+"""Words in front of Ave as a name."""
 AVENUE: Rule = (
     re.compile(
-        r"(?P<name>\b(?:[A-Z][a-z]{1,15}|[0-9]{1,3}(?:st|nd|rd|th)|[a-z]{3,9}(?:th|first|second|third))[ ])"
+        rf"(?P<name>\b(?:(?!(?:{_NO_ROAD})\b)[A-Z][a-z]{{1,15}}|"
+        r"[0-9]{1,3}(?:st|nd|rd|th)|[a-z]{3,9}(?:th|first|second|third))[ ])"
         r"Ave(?![A-Za-z.'’]|[ ]Maria)"
     ),
     r"\g<name>Avenue",

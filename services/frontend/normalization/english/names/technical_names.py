@@ -182,6 +182,13 @@ def _flag_name(name: str, dashes: str) -> str:
     )
 
 
+_COMMAND = re.compile(
+    r"\b(?:make|gcc|g\+\+|clang|cc|ld|go|cargo|ninja|cmake|mpirun|pytest|python3?|perl|awk|sed|curl|wget|ssh|ping|git|"
+    r"grep|head|tail|ls|tar|xargs|parallel|gzip|bzip2|xz|zip|zstd|nice|nmap|psql|ffmpeg|rustc|javac|jobs|"
+    r"flags?|options?|switch|(?:[Rr]un|[Pp]ass|[Aa]dd|[Uu]se)(?: with)?)(?=[ ])[^.!?\n]{0,30}$"
+)
+
+
 def _either(match: re.Match[str]) -> str:
     words = match[0].split("/")
     spoken = _SPOKEN_WORDS.get(match[0]) or _SPOKEN_WORDS.get(match[0].lower())
@@ -213,7 +220,12 @@ PATHS: tuple[Rule, ...] = (
         re.compile(r"(?<![\w)\]%/.-])(?<![0-9] )(?P<dashes>-)(?P<name>[A-Za-z]|[a-z]{2,4})(?P<value>)(?=[ .,;:!?)]|$)"),
         _flag,
     ),
-    (re.compile(r"(?<=[a-z] )(?P<dashes>-)(?P<name>[A-Za-z][0-9]{1,2})(?P<value>)(?=[ .,;:!?)]|$)"), _flag),
+    (
+        re.compile(r"(?<=[a-z0-9] )(?P<dashes>-)(?P<name>[A-Za-z][0-9]{1,2})(?P<value>)(?=[ .,;:!?)]|$)"),
+        lambda match: (
+            _flag(match) if _COMMAND.search(match.string, max(0, match.start() - 40), match.start()) else match[0]
+        ),
+    ),
     (re.compile(rf"(?<![A-Za-z0-9])[A-Za-z]:\\(?:[A-Za-z0-9_. -]{{1,40}}\\){{0,12}}{_PART}"), _path),
     (re.compile(rf"(?<![\w/.:<)-])(?:~|\.{{1,2}})?/{_PART}(?:/{_PART}){{0,16}}/?"), _path),
     (re.compile(rf"(?<![\w/.])(?:{_PART}/){{1,16}}[A-Za-z0-9_-]{{1,40}}\.(?:{_ENDINGS})\b"), _path),

@@ -19,7 +19,7 @@ def spoken_groups(written: str) -> str:
 
 
 _PRESSED = re.compile(
-    r"\b(?:press|hit|dial|push|tap|type|enter|followed by|then)(?: the)? $|"
+    r"\b(?:press|hit|dial|push|tap|type|enter|followed by)(?: the)? $|"
     r"\b(?:press|hit|dial|push|tap|type|enter|followed by)\b[^.!?\n]{0,48}(?:\b(?:or|and|then|by)(?: the)?|,) $",
     re.IGNORECASE,
 )

@@ -60,8 +60,10 @@ def _between(match: re.Match[str]) -> str:
 def _multiplied(match: re.Match[str]) -> str:
     left, right = match["left"], match["right"]
     by = (len(left) >= 3 and len(right) >= 3) or re.match(_DIMENSION, match.string[match.end() : match.end() + 14])
-    if re.fullmatch("[1-9][0-9]?[x×][1-9][0-9]?", match[0]) and _ARTICLE.search(
-        match.string, max(0, match.start() - 12), match.start()
+    if (
+        re.fullmatch("[1-9][0-9]?[x×][1-9][0-9]?", match[0])
+        and not _EQUALS.match(match.string, match.end())
+        and _ARTICLE.search(match.string, max(0, match.start() - 12), match.start())
     ):
         return f"{amount(left)} by {amount(right)}"
     if match["several"]:
@@ -76,6 +78,7 @@ _ARTICLE = re.compile(
     r"\b(?:an?|the|his|her|my|your|our|their|this|that|each|every|another|old|new)[ ]$", re.IGNORECASE
 )
 """In front of a thing that is called by its two dimensions: a 2x4."""
+_EQUALS = re.compile("[ ]?=")
 
 
 IN_FRONT: tuple[Rule, ...] = (

@@ -198,14 +198,16 @@ WEEKDAYS: Rule = (
 BARE_WEEKDAYS: tuple[Rule, ...] = (
     (
         re.compile(
-            r"\b(?P<day>Tues?|Weds?|Thu(?:rs?)?|Fri)(?=[ ](?:at (?:[0-9]|noon\b|midnight\b)|morning\b|afternoon\b|"
-            rf"evening\b|night\b|the [0-9]|(?:and|or|to|through) (?:{_WEEKDAY})\b))"
+            r"\b(?P<day>(?:Tues?|Weds?|Thu(?:rs?)?|Fri)(?=[ ](?:at (?:[0-9]|noon\b|midnight\b)|morning\b|afternoon\b|"
+            rf"evening\b|night\b|the [0-9]|(?:and|or|to|through) (?:{_WEEKDAY})\b))|"
+            r"(?<![Tt]he )(?:Mon|Sat|Sun)(?=[ ](?:and|or|to|through) (?:Tues?|Weds?|Thu(?:rs?)?|Fri)(?![A-Za-z'’.]|"
+            r"[ ][A-Z])))"
         ),
         lambda match: _DAYS[match["day"]],
     ),
     (
         re.compile(
-            rf"(?<=day )(?P<between>and|or|to|through) (?P<day>{_WEEKDAY})(?![A-Za-z'’.])|"
+            rf"(?<=day )(?P<between>and|or|to|through) (?P<day>{_WEEKDAY})(?![A-Za-z'’.]|[ ][A-Z])|"
             r"(?P<before>\b(?:[Oo]n|by|until|till|[Nn]ext|[Ll]ast|this|[Ee]very|each)) "
             r"(?P<last>Tues?|Weds?|Thu(?:rs?)?|Fri)(?![A-Za-z'’.]|[ ][A-Z])"
         ),

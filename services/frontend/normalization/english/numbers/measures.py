@@ -30,15 +30,22 @@ _MOST_BASIS_POINTS = 500
 """Lines of so many bits a second are no longer in use, but for slow modems."""
 _LINES = (
     r"(?:modems?|baud|speeds?|bit ?rates?|bandwidth|links?|serial|connections?|networks?|internet|downloads?|"
-    r"uploads?|data|throughput|transfers?|transmi(?:t|ts|tted|ssion))\b"
+    r"dial-?up|uploads?|data|throughput|transfers?|transmi(?:t|ts|tted|ssion))\b"
 )
 _LINE = re.compile(rf"\b{_LINES}", re.IGNORECASE)
 _LINE_FOLLOWS = re.compile(rf"[ ](?:[a-z]{{1,12}} )?{_LINES}")
 _AT_SEA = re.compile(
-    r"\b(?:winds?|gust(?:s|ing)?|knots|speeds?|airspeed|groundspeed|sail(?:s|ed|ing)?|ships?|boats?|vessels?|currents?|"
+    r"\b(?:winds?|gust(?:s|ing)?|knots|speeds?|airspeed|groundspeed|sail(?:s|ed|ing)?|boats?|vessels?|currents|"
+    r"(?:the|an?|this|that|our|cruise|cargo|container) ships?|warships?|"
     r"cruis(?:e|es|ed|ing)|storm|hurricane|breeze|headwind|tailwind|crosswind)\b|\b[NSEW]{1,3}[ ](?:at )?$",
     re.IGNORECASE,
 )
+_JEWEL = (
+    r"\b(?:rings?|chains?|gold|golden|bracelets?|necklaces?|earrings?|bands?|jewel[a-z]*|pendants?|lockets?|diamonds?|"
+    r"brooch(?:es)?|anklets?|cufflinks?|[ck]arats?)\b"
+)
+_JEWEL_IN_FRONT = re.compile(rf"{_JEWEL}[^.!?\n]*$", re.IGNORECASE)
+_JEWEL_BEHIND = re.compile(rf"[^.,;!?\n]{{0,30}}{_JEWEL}", re.IGNORECASE)
 _WIND_FOLLOWS = re.compile(r"[ ](?:[a-z]{1,12} )?(?:winds?|gusts?|headwinds?|tailwinds?|crosswinds?|breeze)\b")
 
 
@@ -73,9 +80,9 @@ def _basis_points(match: re.Match[str]) -> str:
 
 def _knots(match: re.Match[str]) -> str:
     text = match.string
-    if not _AT_SEA.search(text, max(0, match.start() - 60), match.start()) and not _WIND_FOLLOWS.match(
-        text, match.end()
-    ):
+    before = max(0, match.start() - 60), match.start()
+    at_sea = _AT_SEA.search(text, *before) or _WIND_FOLLOWS.match(text, match.end())
+    if not at_sea or _JEWEL_IN_FRONT.search(text, *before) or _JEWEL_BEHIND.match(text, match.end()):
         return match[0]
     name = "knot" if is_attributive(match) or match["high"] == "1" else "knots"
     return f"{amounts_of(match)} {name}{full_stop_after(match)}"

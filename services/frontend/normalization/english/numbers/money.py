@@ -99,8 +99,12 @@ def _rated(match: re.Match[str]) -> str:
     return " per ".join([_money(match), *rates])
 
 
-_RATE = rf"(?:{any_of(_PER)}|(?=[a-z]{{0,2}}[aeiou])[a-z]{{3,10}})(?![A-Za-z0-9])"
-"""A unit, or a word: $9/glass."""
+_NO_THING = (
+    r"(?:each|apiece|off|under|over|and|only|extra|more|less|plus|half|total|free|about|above|below|around|value|cash|"
+    r"online|used|[a-z]{2,8}ly)(?![A-Za-z0-9])"
+)
+_RATE = rf"(?:{any_of(_PER)}|(?!{_NO_THING})(?=[a-z]{{0,2}}[aeiou])[a-z]{{3,10}})(?![A-Za-z0-9])"
+"""A unit, or a word for what a price is paid for: $9/glass."""
 _START = r"(?<![\w.,])"
 RULES: tuple[Rule, ...] = (
     (re.compile(rf"{_START}(?P<amount>{NUMBER})[ ]?(?P<sign>[€₽₺₫₴₪£])(?![0-9])"), r"\g<sign>\g<amount>"),

@@ -19,6 +19,16 @@ _RATIO = (
     r"draw|tie|score|dilution|solution|blend|concentration|with water|in water)\b)"
 )
 
+_OF_TIME = (
+    r"(?:at|for|until|till|by|from|to|starts?|started|begins?|began|ends?|ended|lasts?|lasted|takes?|runs?|after|"
+    r"before|around|about|near|since|past|between|over|of)"
+)
+_NO_TIME = (
+    r"(?:1:10|[0-9]{1,4}:(?:[0-9]|[6-9][0-9]|[0-9]{3,4})|(?:2[5-9]|[3-9][0-9]):[0-9]{2}|"
+    r"[0-9]{1,2}:[0-9]{2}(?= (?:with|in(?! the )|ratio)\b))(?![0-9:])"
+)
+"""A pair that is a ratio wherever things are mixed: also a batter is mixed for 1:30."""
+
 
 def _clock(written: str, *, alone: bool = False) -> str:
     """alone: no AM or PM follows."""
@@ -125,7 +135,8 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(
             r"(?P<lead>\b(?:(?:[Ss]cale|[Rr]atio|[Oo]dds)(?: is| was| of| are){0,2}|"
-            r"(?:[Dd]ilut(?:e|ed|ing)|[Mm]ix(?:ed|ing)?|[Bb]lend(?:ed)?)(?: (?!at\b)[a-z]{1,10}){0,2}) "
+            r"[Dd]ilut(?:e|ed|ing)(?: (?!at\b)[a-z]{1,10}){0,2}|"
+            rf"(?:[Mm]ix(?:ed|ing)?|[Bb]lend(?:ed)?)(?: (?!{_OF_TIME}\b)[a-z]{{1,10}}){{0,2}}(?= {_NO_TIME})) "
             r")(?P<left>[0-9]{1,4}):(?P<right>[0-9]{1,4})(?![0-9:])"
         ),
         lambda match: match["lead"] + _to(match),
