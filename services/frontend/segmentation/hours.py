@@ -17,6 +17,12 @@ HOUR_OF_A_THING = re.compile(
     r"\b(?:the|an?|his|her|my|our|your|their|this|that|every|each|another)\s+[0-9:]{1,5}\s?[AaPp]\.[Mm]\.$",
     re.IGNORECASE,
 )
+_THING = (
+    r"(?:flight|jet|plane|train|bus|ferry|shuttle|call|meeting|show|class|game|match|session|screening|service|news|tour|"
+    r"departure|appointment|interview|reservation|slot|webinar|deadline)s?"
+)
+_NAMED_THING = re.compile(rf"\s+(?:[A-Z][\w'’&-]*\s+){{1,3}}{_THING}(?![\w'’])")
+_BEGUN_NAME = re.compile(r"\s*(?:[A-Z][\w'’&-]*\s+){0,3}[\w'’&-]*$")
 _WEEKDAY = re.compile(r"[\s\"“‘'(\[]*(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day(?![A-Za-z])")
 _HAS_ITS_VERB = re.compile(
     r"[\s\"“‘'(]*(?:(?:I|[Ww]e|[Yy]ou|[Hh]e|[Ss]he|[Tt]hey|[Ii]t)(?:['’][a-z]{1,2})?|(?:[Pp]lease )?(?:[Mm]eet|[Cc]all|"
@@ -38,6 +44,17 @@ _NEXT_WORD = re.compile(r"\s+([A-Za-z'’]+)[^\w'’]")
 _BEGUN = re.compile(r"\s*[A-Za-z'’]*$")
 _LONGEST = 200
 """Characters of the sentence that are examined."""
+
+
+def thing_follows(text: str, end: int, limit: int) -> bool | None:
+    """Whether the name of a thing follows `text[:end]`, which ends in `p.m.`: `the 6 p.m. Delta
+    flight`, but not `the 5 p.m. John can't make it`. None when more text is needed, of which
+    nothing behind `limit` is used.
+    """
+    thing = _NAMED_THING.match(text, end, limit)
+    if thing is not None and (thing.end() < len(text) or len(text) >= limit):
+        return True
+    return None if len(text) < limit and _BEGUN_NAME.match(text, end) else False
 
 
 def weekday_opens(text: str, end: int, limit: int) -> bool | None:

@@ -26,7 +26,7 @@ The result depends only on the text up to at most REACH characters after the mar
 import re
 from collections.abc import Callable
 
-from services.frontend.segmentation.hours import HOUR, HOUR_OF_A_THING, POINT_IN_TIME, weekday_opens
+from services.frontend.segmentation.hours import HOUR, HOUR_OF_A_THING, POINT_IN_TIME, thing_follows, weekday_opens
 
 END = re.compile(r"""[。？！；.?!;…][。？！；.?!;…"'”’)）\]】」』》›»]*|(?<=\w),""")
 REACH = 40
@@ -171,8 +171,14 @@ def _full_stop(text: str, end: int) -> bool | None:
         return _follows(text, end, lambda after: not after.isdigit())
     if _OF_AN_AMOUNT.search(head):
         return _follows(text, end, lambda after: not after.isdigit() and not after.islower())
-    if HOUR_OF_A_THING.search(head) or _POINT_OF_A_ROAD.search(head):
+    if _POINT_OF_A_ROAD.search(head):
         return _opens(text, end)
+    if HOUR_OF_A_THING.search(head) and _opens(text, end) is not True:
+        follows = thing_follows(text, end, end + REACH)
+        if follows is None:
+            return None
+        if follows:
+            return False
     if _DAY.search(head) or _LETTER_OF_A_LABEL.search(head) or _PRONOUN.search(head) or _ABBREVIATION.search(head):
         return _follows(text, end, _is_no_lower)
     if _INITIAL.search(head):

@@ -103,6 +103,10 @@ SPOKEN = {
     ),
     "an 8' x 10' rug, 12' x 9'6\" x 8'": ("an eight foot by ten foot rug, twelve feet by nine feet six by eight feet"),
     "the 6 p.m. Delta flight; at 6 p.m. Delta left.": "the six PM Delta flight; at six PM. Delta left.",
+    "You have a 10 a.m. Dr. Lee will call.": "You have a ten AM. doctor Lee will call.",
+    "Enter your name, # of guests.": "Enter your name, number of guests.",
+    "A small is $8/small, a trip $40/trip.": "A small is eight dollars small, a trip forty dollars per trip.",
+    "Mix class 10:30 with Tom.": "Mix class ten thirty with Tom.",
     "Blend until 2:30, mix for 1:30; mix the paint 3:00; the mix starts 4:30.": (
         "Blend until two thirty, mix for one thirty; mix the paint three o'clock; the mix starts four thirty."
     ),
@@ -159,6 +163,11 @@ def test_a_form_is_read_by_what_is_next_to_it(written: str) -> None:
         ("Vol.3，Ver. 2.0", "Vol 三，Ver 二点零"),
         ("100元/场次，50元/床位/晚，2元/颗粒", "每场次一百元，每晚每床位五十元，每颗粒两元"),
         ("3元/股票，8元/碗面，90元/月票，3万元/年薪", "三元/股票，八元/碗面，九十元/月票，三万元/年薪"),
+        (
+            "日薪300元/天包吃住，住宿200元/晚含早餐，心率72次/分正常",
+            "日薪每天三百元包吃住，住宿每晚两百元含早餐，心率每分七十二次正常",
+        ),
+        ("比分112-108 NBA总决赛", "比分一百一十二比一百零八 NBA总决赛"),
         ("5元/天然气，5元/天起，8元/斤左右，3元/人的", "五元/天然气，每天五元起，每斤八元左右，每人三元的"),
         ("高血压占20/50例，血压12/24小时监测", "高血压占五十分之二十例，血压二十四分之十二小时监测"),
         ("血压药10/20毫克，血压计第12/24期", "血压药二十分之十毫克，血压计第二十四分之十二期"),

@@ -115,6 +115,8 @@ def sentences(text: str) -> list[str]:
             ["It opens at 9 a.m.", "Sunday's off.", "By 9 a.m. Tuesday."],
         ),
         ("The 6 p.m. Delta jet. At 6 p.m. Delta left.", ["The 6 p.m. Delta jet.", "At 6 p.m.", "Delta left."]),
+        ("I booked the 5 p.m. John can't make 4.", ["I booked the 5 p.m.", "John can't make 4."]),
+        ("You have a 10 a.m. Dr. Lee will call.", ["You have a 10 a.m.", "Dr. Lee will call."]),
         ("Take I-95 S. Then 12 N. Main St. Bye.", ["Take I-95 S.", "Then 12 N. Main St.", "Bye."]),
         ("In Reno, Calif. on Monday. In Calif. We met.", ["In Reno, Calif. on Monday.", "In Calif.", "We met."]),
         ("See vol. II. No. of items. In ch. I did.", ["See vol. II.", "No. of items.", "In ch.", "I did."]),

@@ -36,7 +36,9 @@ def _key(match: re.Match[str]) -> str:
     return _KEYS[match["key"]] if pressed else match[0]
 
 
-KEYS: tuple[Rule, ...] = ((re.compile(r"(?<= )(?P<key>[#*])(?![\w#*]|[ ][0-9])"), _key),)
+_NO_KEY = r"[\w#*]|[ ](?:[0-9]|of\b|marks?\b|means\b|is required\b)"
+"""Behind a sign that is no key: `# of guests`, `* is required`."""
+KEYS: tuple[Rule, ...] = ((re.compile(rf"(?<= )(?P<key>[#*])(?!{_NO_KEY})"), _key),)
 RULES: tuple[Rule, ...] = (
     # Codes of a telephone.
     (re.compile(r"(?:^|(?<=[ (\"“]))\*(?=[0-9]{2,3}(?![\w*]|[.,][0-9]))(?<![0-9)] \*)"), "star "),

@@ -101,7 +101,8 @@ def _rated(match: re.Match[str]) -> str:
 
 _NO_THING = (
     r"(?:each|apiece|off|under|over|and|only|extra|more|less|plus|half|total|free|about|above|below|around|value|cash|"
-    r"online|used|[a-z]{2,8}ly)(?![A-Za-z0-9])"
+    r"online|used|small|medium|large|regular|premium|standard|basic|deluxe|new|old|hot|cold|late|gift|credit|debit|"
+    r"[a-z]{2,8}(?:ed|able|ly))(?![A-Za-z0-9])"
 )
 _RATE = rf"(?:{any_of(_PER)}|(?!{_NO_THING})(?=[a-z]{{0,2}}[aeiou])[a-z]{{3,10}})(?![A-Za-z0-9])"
 """A unit, or a word for what a price is paid for: $9/glass."""

@@ -3,7 +3,7 @@
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.segmentation.hours import HOUR_OF_A_THING, POINT_IN_TIME, weekday_opens
+from services.frontend.segmentation.hours import HOUR_OF_A_THING, POINT_IN_TIME, thing_follows, weekday_opens
 from services.frontend.segmentation.sentence_ends import OPENERS
 from services.frontend.text.rules import Rule
 
@@ -25,7 +25,7 @@ _OF_TIME = (
 )
 _NO_TIME = (
     r"(?:1:10|[0-9]{1,4}:(?:[0-9]|[6-9][0-9]|[0-9]{3,4})|(?:2[5-9]|[3-9][0-9]):[0-9]{2}|"
-    r"[0-9]{1,2}:[0-9]{2}(?= (?:with|in(?! the )|ratio)\b))(?![0-9:])"
+    r"1:(?!15|30|45)[1-9][0-9](?= (?:with|in(?! the )|ratio)\b))(?![0-9:])"
 )
 """A pair that is a ratio wherever things are mixed: also a batter is mixed for 1:30."""
 
@@ -67,7 +67,8 @@ def _stop(match: re.Match[str]) -> str:
         return "." if weekday_opens(sentence.lstrip(), behind - _blanks(sentence), len(sentence)) else ""
     if HOUR_OF_A_THING.search(match.string, max(0, match.start() - 12), match.end()):
         following = _WORD.match(match.string, match.end())
-        if following and following[1].lower() not in OPENERS:
+        named = following is not None and following[1].lower() not in OPENERS
+        if named and thing_follows(match.string, match.end(), len(match.string)):
             return ""
     return "." if not after.strip() or (after[0] == " " and after[1:2].isupper()) else ""
 
