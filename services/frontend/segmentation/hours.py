@@ -23,6 +23,7 @@ _THING = (
 )
 _NAMED_THING = re.compile(rf"\s+(?:[A-Z][\w'’&-]*\s+){{1,3}}{_THING}(?![\w'’])")
 _BEGUN_NAME = re.compile(r"\s*(?:[A-Z][\w'’&-]*\s+){0,3}[\w'’&-]*$")
+"""The beginning of the above, as far as the text is known."""
 _WEEKDAY = re.compile(r"[\s\"“‘'(\[]*(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day(?![A-Za-z])")
 _HAS_ITS_VERB = re.compile(
     r"[\s\"“‘'(]*(?:(?:I|[Ww]e|[Yy]ou|[Hh]e|[Ss]he|[Tt]hey|[Ii]t)(?:['’][a-z]{1,2})?|(?:[Pp]lease )?(?:[Mm]eet|[Cc]all|"
@@ -41,7 +42,7 @@ _VERB = re.compile(
     r"also|brings|begins|opens)"
 )
 _NEXT_WORD = re.compile(r"\s+([A-Za-z'’]+)[^\w'’]")
-_BEGUN = re.compile(r"\s*[A-Za-z'’]*$")
+_BEGUN_WORD = re.compile(r"\s*[A-Za-z'’]*$")
 _LONGEST = 200
 """Characters of the sentence that are examined."""
 
@@ -69,4 +70,4 @@ def weekday_opens(text: str, end: int, limit: int) -> bool | None:
     word = _NEXT_WORD.match(text, day.end(), limit)
     if word is not None:
         return _VERB.fullmatch(word[1]) is not None
-    return None if len(text) < limit and _BEGUN.match(text, day.end()) else False
+    return None if len(text) < limit and _BEGUN_WORD.match(text, day.end()) else False

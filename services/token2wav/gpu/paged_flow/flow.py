@@ -37,8 +37,8 @@ LONG_PAGES = 8
 
 
 COMPILING_STEPS = (0, EULER_STEPS - 1)
-"""Euler steps that have all kernels of a pass; those between differ in addresses alone, and
-launching them from Python takes most of a start.
+"""Euler steps that together launch every kernel of a pass; the others differ in addresses alone,
+and launching them from Python takes seconds of a start.
 """
 
 

@@ -28,7 +28,7 @@ _KEYS = {"#": "pound", "*": "star"}
 
 
 def _key(match: re.Match[str]) -> str:
-    """A key of a telephone that somebody is asked to press."""
+    """The name of a telephone key, where the text asks to press it or calls it a key."""
     text = match.string
     pressed = _PRESSED.search(text, max(0, match.start() - 64), match.start()) or (
         text[: match.start()].endswith("the ") and _KEY_NAMED.match(text, match.end())
